@@ -1,0 +1,91 @@
+"""A small HTTP server for metrics, in a thread of its own: a slow or hanging scraper costs a thread, nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from stepscope.exposition import CONTENT_TYPE
+
+CLIENT_TIMEOUT_SECONDS = 10.0
+"""How long a client may take over its request, or over reading a part of the answer."""
+MAX_CLIENTS = 64
+"""Connections served at once; further ones are refused with 503."""
+
+
+class PortInUse(OSError):
+    """The address is taken, or may not be bound."""
+
+
+class MetricsServer:
+    """Serves ``pages`` (path → function that returns the text) until closed. Port 0 takes a free one."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], str]], *, port: int, address: str = "127.0.0.1") -> None:
+        try:
+            self._http = _Server((address, port), _handler(pages))
+        except OSError as error:
+            raise PortInUse(
+                f"cannot listen on {address}:{port}: {error.strerror}. Choose another port (STEPSCOPE_METRICS_PORT)."
+            ) from error
+        self.port: int = self._http.server_address[1]
+        self._thread = threading.Thread(target=self._http.serve_forever, name="stepscope-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.slots = threading.BoundedSemaphore(MAX_CLIENTS)
+        super().__init__(address, handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that goes away is its own affair: no traceback in the training log."""
+
+
+def _handler(pages: Mapping[str, Callable[[], str]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = CLIENT_TIMEOUT_SECONDS
+        server: _Server
+
+        def do_GET(self) -> None:
+            if not self.server.slots.acquire(blocking=False):
+                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many scrapers at once\n", "text/plain")
+                return
+            try:
+                self._page()
+            finally:
+                self.server.slots.release()
+
+        def _page(self) -> None:
+            page = pages.get(self.path.partition("?")[0])
+            if page is None:
+                known = " ".join(pages)
+                self._answer(HTTPStatus.NOT_FOUND, f"no such page; there is: {known}\n".encode(), "text/plain")
+                return
+            self._answer(HTTPStatus.OK, page().encode(), CONTENT_TYPE)
+
+        def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
+            self.send_response(status)
+            if len(body) > 1024 and "gzip" in self.headers.get("Accept-Encoding", ""):
+                body = gzip.compress(body, compresslevel=1)
+                self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are not news."""
+
+    return Handler

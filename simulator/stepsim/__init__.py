@@ -1,0 +1,1 @@
+"""A causal simulator of synchronous data-parallel training, and the lab around it."""

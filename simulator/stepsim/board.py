@@ -1,0 +1,211 @@
+"""The fault board: which faults are active, since when and how strongly. The one source of truth, kept across restarts."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stepsim.durations import parse_duration
+from stepsim.faults import FAULTS, Fault, Ranks
+from stepsim.job import Job
+from stepsim.params import Params
+
+
+class FaultError(ValueError):
+    """A request that names no valid fault. ``field`` says which part of it was wrong."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class UnknownFaultId(KeyError):
+    """No fault with that id is active."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveFault:
+    id: str
+    fault: str
+    target: dict[str, Any]
+    severity: float
+    started: float
+    """Seconds since the epoch."""
+    ramp_seconds: float = 0.0
+    duration_seconds: float | None = None
+    """None: until it is stopped."""
+
+    def level(self, now: float) -> float:
+        """The severity at that moment: neutral when it starts, and full once the ramp is over."""
+        neutral = FAULTS[self.fault].severity.neutral
+        if self.ramp_seconds <= 0:
+            return self.severity
+        reached = min(1.0, max(0.0, (now - self.started) / self.ramp_seconds))
+        return neutral + reached * (self.severity - neutral)
+
+    def over(self, now: float) -> bool:
+        return self.duration_seconds is not None and now >= self.started + self.duration_seconds
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def target_label(target: dict[str, Any]) -> str:
+    """How a target is written in a label: ``rank 5``, ``node-0`` or ``run``."""
+    if "rank" in target:
+        return f"rank {target['rank']}"
+    return str(target["node"]) if "node" in target else "run"
+
+
+def default_target(fault: Fault, job: Job) -> dict[str, Any]:
+    """The target that a request gets which names none."""
+    targets: dict[str, dict[str, Any]] = {
+        "rank": {"rank": min(5, job.ranks - 1)},
+        "node": {"node": job.node_name(job.nodes - 1)},
+        "run": {"run": True},
+    }
+    return targets[fault.target]
+
+
+class FaultBoard:
+    """Thread-safe. ``changed`` is called, outside the lock, after every change."""
+
+    def __init__(self, job: Job, active: list[ActiveFault] | None = None) -> None:
+        self._job = job
+        self._healthy = Params.healthy(job)
+        self._lock = threading.Lock()
+        self._active = {fault.id: fault for fault in active or []}
+        self.changed: Callable[[], None] = lambda: None
+
+    def start(self, request: dict[str, Any], now: float) -> ActiveFault:
+        """Start what the request describes; raises ``FaultError``, and then changes nothing."""
+        fault = self.check(request, now)
+        with self._lock:
+            self._active[fault.id] = fault
+        self.changed()
+        return fault
+
+    def stop(self, fault_id: str) -> None:
+        with self._lock:
+            if fault_id not in self._active:
+                raise UnknownFaultId(fault_id)
+            del self._active[fault_id]
+        self.changed()
+
+    def stop_all(self) -> None:
+        with self._lock:
+            self._active.clear()
+        self.changed()
+
+    def active(self) -> list[ActiveFault]:
+        with self._lock:
+            return list(self._active.values())
+
+    def expire(self, now: float) -> None:
+        """End the faults whose time is over."""
+        with self._lock:
+            over = [fault.id for fault in self._active.values() if fault.over(now)]
+            for fault_id in over:
+                del self._active[fault_id]
+        if over:
+            self.changed()
+
+    def params(self, now: float) -> Params:
+        """The healthy parameters, changed by each active fault in the order in which they started."""
+        params = self._healthy
+        for active in self.active():
+            if active.started <= now and not active.over(now):
+                params = FAULTS[active.fault].apply(params, self._struck(active.target), active.level(now))
+        return params
+
+    def signature(self, now: float) -> tuple[tuple[str, float], ...]:
+        """Equal signatures mean equal parameters."""
+        active = self.active()
+        return tuple((a.id, a.level(now)) for a in active if a.started <= now and not a.over(now)) if active else ()
+
+    def _struck(self, target: dict[str, Any]) -> Ranks:
+        ranks = np.arange(self._job.ranks)
+        if "rank" in target:
+            struck: Ranks = ranks == target["rank"]
+            return struck
+        if "node" in target:
+            node = ranks // self._job.gpus_per_node
+            return np.asarray(node == int(str(target["node"]).removeprefix("node-")))
+        return np.ones(len(ranks), dtype=bool)
+
+    def check(self, request: dict[str, Any], now: float) -> ActiveFault:
+        """The fault that a request describes, validated against this job."""
+        unknown = request.keys() - {"fault", "target", "severity", "ramp", "duration"}
+        if unknown:
+            raise FaultError(min(unknown), f"unknown field {min(unknown)!r}; "
+                             "there are fault, target, severity, ramp and duration")  # fmt: skip
+        fault = self._named(request)
+        duration = _seconds(request, "duration")
+        if duration == 0:
+            raise FaultError("duration", "duration must be longer than 0; leave it out to run until stopped")
+        return ActiveFault(
+            id=uuid.uuid4().hex[:8],
+            fault=fault.name,
+            target=self._target(fault, request.get("target")),
+            severity=_severity(fault, request.get("severity")),
+            started=now,
+            ramp_seconds=_seconds(request, "ramp") or 0.0,
+            duration_seconds=duration,
+        )
+
+    def _named(self, request: dict[str, Any]) -> Fault:
+        name = request.get("fault")
+        if not isinstance(name, str) or name not in FAULTS:
+            raise FaultError("fault", f"unknown fault {name!r}; there are {', '.join(FAULTS)}")
+        return FAULTS[name]
+
+    def _target(self, fault: Fault, target: Any) -> dict[str, Any]:
+        plain = default_target(fault, self._job)
+        if target is None:
+            return plain
+        if not isinstance(target, dict) or list(target) != [fault.target]:
+            raise FaultError("target", f"{fault.name} strikes a {fault.target}: its target is written "
+                             f"{json.dumps(plain)}, not {json.dumps(target)}")  # fmt: skip
+        value = target[fault.target]
+        known = {"rank": self._is_rank, "node": self._is_node, "run": lambda value: value is True}[fault.target]
+        if not known(value):
+            allowed = {
+                "rank": f"0 to {self._job.ranks - 1}",
+                "node": f"node-0 to node-{self._job.nodes - 1}",
+                "run": "true",
+            }
+            raise FaultError("target", f"no {fault.target} {value!r}; allowed: {allowed[fault.target]}")
+        return target
+
+    def _is_rank(self, value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self._job.ranks
+
+    def _is_node(self, value: Any) -> bool:
+        return value in {self._job.node_name(node) for node in range(self._job.nodes)} if isinstance(value, str) else False
+
+
+def _severity(fault: Fault, value: Any) -> float:
+    scale = fault.severity
+    if value is None:
+        return scale.plain
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not scale.low <= value <= scale.high:
+        raise FaultError("severity", f"severity of {fault.name} must be a number from {scale.low:g} to {scale.high:g} "
+                         f"({scale.meaning}), not {value!r}")  # fmt: skip
+    return float(value)
+
+
+def _seconds(request: dict[str, Any], field: str) -> float | None:
+    value = request.get(field)
+    if value is None:
+        return None
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise FaultError(field, f"{field}: {error}") from None

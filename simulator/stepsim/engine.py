@@ -1,0 +1,139 @@
+"""The engine: takes a simulated job through time, and feeds what happens to the library as a real job would.
+
+Time is seconds since the epoch, and advances only in ``advance``: in real time, or as fast as it can.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from stepscope.record import Column, StepRecord
+from stepscope.referee import Referee
+from stepsim.board import FaultBoard
+from stepsim.draws import Draws
+from stepsim.fleet import ArrayOperations, FleetTotals
+from stepsim.job import Job
+from stepsim.learning import Learner, Weights
+from stepsim.model import Plan, State, plan, simulate_step
+from stepsim.telemetry import Telemetry
+from stepsim.timeline import PHASE_OF_SEGMENT, SEGMENTS, Timeline
+
+
+class Engine:
+    """Hold ``lock`` while reading ``totals``, ``referee`` or ``telemetry``."""
+
+    def __init__(
+        self,
+        job: Job,
+        board: FaultBoard,
+        *,
+        seed: int,
+        now: float,
+        attempt: int = 0,
+        step: int = 0,
+        checkpoint: Weights | None = None,
+    ) -> None:
+        self.job, self.board, self.attempt = job, board, attempt
+        self.lock = threading.Lock()
+        self.now = now
+        self.totals = FleetTotals(job.ranks)
+        nodes = [rank // job.gpus_per_node for rank in range(job.ranks)]
+        self.referee = Referee(nodes, ArrayOperations(job.gpus_per_node))
+        self.telemetry = Telemetry(job, now)
+        self.learner = Learner.start(checkpoint)
+        self.on_record: Callable[[StepRecord], None] = lambda record: None
+        self._draws = Draws(seed, job.ranks)
+        self._signature = board.signature(now)
+        self._plan: Plan = plan(board.params(now))
+        self._state = State.start(self._plan, self._draws, now=now, step=step)
+        self._timelines: deque[Timeline] = deque()
+        self._records: deque[StepRecord] = deque()
+
+    def advance(self, until: float) -> None:
+        """Simulate up to that moment, window by window: nothing that ends later is published."""
+        while self.telemetry.window_end <= until:
+            self._advance_within(self.telemetry.window_end)
+        self._advance_within(until)
+
+    def next_event(self) -> float:
+        """When the next step or window ends: until then ``advance`` has nothing to publish."""
+        ends = float(self._records[0].ended.max()) if self._records else self.now
+        return min(ends, self.telemetry.window_end)
+
+    def current_phase(self, now: float) -> tuple[Column, Column] | None:
+        """Per rank the index of the phase entered last, and when it was entered."""
+        if not self._timelines:
+            return None
+        starts = np.concatenate([timeline.edges[:-1] for timeline in self._timelines])
+        entered = np.maximum((starts <= now).sum(axis=0) - 1, 0)
+        phases = np.array(PHASE_OF_SEGMENT)[entered % len(SEGMENTS)]
+        return phases, starts[entered, np.arange(starts.shape[1])]
+
+    def _advance_within(self, until: float) -> None:
+        """As ``advance``, for a moment not later than the end of the current window."""
+        with self.lock:
+            while (leaving := float(self._state.ends.min())) <= until:
+                self._simulate(leaving)
+            if self.telemetry.window_end <= until:
+                blocked = self._state.loader.blocked_seconds(until)
+                self.telemetry.observe(self._timelines, self._plan, blocked)
+            while self._records and self._records[0].ended.max() <= until:
+                self._publish(self._records.popleft())
+            self._retire()
+            self.now = until
+
+    def _simulate(self, now: float) -> None:
+        self._follow_board(now)
+        timeline = simulate_step(self._plan, self._state, self._draws)
+        learning = self.learner.step(self._plan.params, self._draws.learning)
+        if timeline.checkpointed:
+            self.learner.save()
+        self._timelines.append(timeline)
+        self._records.append(
+            StepRecord(
+                step=timeline.step,
+                attempt=self.attempt,
+                before=timeline.before(),
+                after=timeline.after(),
+                ended=timeline.ends,
+                tokens=self.job.tokens_per_gpu,
+                flops=self.job.flops_per_step,
+                learning=learning,
+                checkpointed=timeline.checkpointed,
+            )
+        )
+
+    def _follow_board(self, now: float) -> None:
+        """Take over what was started, ramped or stopped since the last step."""
+        self.board.expire(now)
+        signature = self.board.signature(now)
+        if signature == self._signature:
+            return
+        self._signature = signature
+        self._plan = plan(self.board.params(now))
+        if self._plan.params.learning_rate_scale == 1.0 and not self.learner.weights.finite:
+            self.learner.reload()
+
+    def _publish(self, record: StepRecord) -> None:
+        self.totals.add(record)
+        self.referee.add(record)
+        self.on_record(record)
+
+    def _retire(self) -> None:
+        """Forget timelines that no window and no current phase will ask for."""
+        start = self.telemetry.window_start
+        while len(self._timelines) > 1 and self._timelines[0].ends.max() <= start:
+            self._timelines.popleft()
+
+
+def scrapes(engine: Engine, *, until: float, every: float) -> Iterator[float]:
+    """Advance as fast as possible, pausing at each scrape; yields its moment."""
+    moment = engine.now + every
+    while moment <= until:
+        engine.advance(moment)
+        yield moment
+        moment += every

@@ -1,0 +1,110 @@
+"""How the loss and the gradient norm move: the catapult model, so that an explosion follows from the learning rate.
+
+A two-layer linear model of width n trained on one example (Lewkowycz et al., arXiv 2003.02218): the error f and the
+curvature λ move together. With learning rate η it is stable for ηλ < 2, spikes and recovers between 2 and 4, and
+diverges above 4. It rides on a bulk loss that falls as a power of the learning rate spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import exp, inf, isfinite, log, nan, sqrt
+
+from stepscope.record import Learning
+from stepsim.draws import Scalars
+from stepsim.params import Params
+
+WIDTH = 100
+CURVATURE = 1.2
+"""Equilibrium of λ in units of the inverse of the configured learning rate: healthy, well below the edge at 2."""
+RELAXATION = 2e-3
+NOISE = 0.02
+BULK_GRADIENT, BULK_SIGMA = 0.30, 0.12
+"""Norm of the bulk loss's gradient, and the standard deviation of its logarithm."""
+LOSS_FLOOR, LOSS_EXPONENT, LOSS_SCALE = 1.8, 0.35, 60.0
+SPIKE_LIMIT = 8.0
+"""The loss saturates: a network that has forgotten everything predicts uniformly."""
+OVERFLOW = 3.4e38
+"""Largest number of bf16 and fp32."""
+WARMED_UP = 1000.0
+
+
+@dataclass(kw_only=True, slots=True)
+class Weights:
+    """All that a checkpoint holds. ``spent`` is the sum of learning rates in units of the configured one."""
+
+    error: float = 0.0
+    curvature: float = CURVATURE
+    spent: float = WARMED_UP
+
+    @property
+    def finite(self) -> bool:
+        return isfinite(self.error) and isfinite(self.curvature) and 0.5 * self.error**2 <= OVERFLOW
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(kw_only=True, slots=True)
+class Learner:
+    """Trains ``weights``; keeps the last finite checkpoint."""
+
+    weights: Weights
+    checkpoint: Weights
+
+    @classmethod
+    def start(cls, checkpoint: Weights | None = None) -> Learner:
+        saved = checkpoint or Weights()
+        return cls(weights=Weights(**saved.to_dict()), checkpoint=saved)
+
+    def save(self) -> None:
+        """Write a checkpoint; one that is not finite never replaces one that is."""
+        if self.weights.finite:
+            self.checkpoint = Weights(**self.weights.to_dict())
+
+    def reload(self) -> None:
+        self.weights = Weights(**self.checkpoint.to_dict())
+
+    def step(self, params: Params, random: Scalars) -> Learning:
+        """One optimizer step, seen as a training loop logs it: loss and norm of the gradient that was applied."""
+        job, weights = params.job, self.weights
+        rate = params.learning_rate_scale
+        bulk = BULK_GRADIENT * exp(BULK_SIGMA * random.normal())
+        noise = NOISE * random.normal()
+        learning_rate = job.optimization.learning_rate * rate
+        if not weights.finite:
+            return Learning(loss=nan, gradient_norm=nan, learning_rate=learning_rate, out_of_band=True)
+
+        square = weights.error**2
+        norm = sqrt(bulk**2 + weights.curvature * square)
+        clipped = params.clip is not None and norm > params.clip
+        applied = rate * params.clip / norm if clipped and params.clip is not None else rate
+        loss = bulk_loss(weights.spent, job.model.vocabulary) + SPIKE_LIMIT * 0.5 * square / (SPIKE_LIMIT + 0.5 * square)
+        self.weights = _updated(weights, applied, rate, noise)
+        return Learning(
+            loss=loss,
+            gradient_norm=norm,
+            learning_rate=learning_rate,
+            clipped=clipped,
+            out_of_band=norm > job.optimization.band,
+        )
+
+
+def bulk_loss(spent: float, vocabulary: int) -> float:
+    """Falls from the uniform prediction's ln V towards the floor."""
+    return LOSS_FLOOR + (log(vocabulary) - LOSS_FLOOR) * (1 + spent / LOSS_SCALE) ** -LOSS_EXPONENT
+
+
+def _updated(weights: Weights, applied: float, rate: float, noise: float) -> Weights:
+    """Equations 4 and 5 of the paper, with noise, and with λ drawn back to its equilibrium.
+
+    λ never falls below 2|f|/√n: it is the sum of two squares whose product is f.
+    """
+    error, curvature = weights.error, weights.curvature
+    try:
+        square = error**2 / WIDTH
+        moved = error * (1 - applied * curvature + applied**2 * square) + noise
+        bent = curvature + applied * square * (applied * curvature - 4) + RELAXATION * (CURVATURE - curvature)
+    except OverflowError:
+        moved = bent = inf
+    return Weights(error=moved, curvature=max(bent, 2 * abs(moved) / sqrt(WIDTH)), spent=weights.spent + rate)

@@ -1,0 +1,92 @@
+"""The data loaders of all ranks: workers that read and decode ahead, and hand over batches in order.
+
+Worker k mod W makes batch k. It starts when it is free and batch k − W·prefetch was taken, so a fault in storage is
+felt only after the queue of finished batches has drained.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepsim.draws import Draws, FloatArray
+from stepsim.params import OUTAGE_PERIOD_SECONDS, Params
+
+STALL_SHAPE = 1.6
+"""Pareto shape of a stalled read: heavy-tailed, as object stores and parallel file systems are under load."""
+STALL_CAP_SECONDS = 30.0
+"""After which a client retries."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Loader:
+    """Arrays have shape (batches in flight, ranks); batch k has row k mod in-flight."""
+
+    read_start: FloatArray
+    read_end: FloatArray
+    ready: FloatArray
+    """When a batch is decoded."""
+    batch: int = 0
+    accounted: float = 0.0
+    """Until when reading was accounted by ``blocked_seconds``."""
+    finished: FloatArray
+    """Seconds of reads, since then, of batches that were taken meanwhile, per rank."""
+
+    @classmethod
+    def start(cls, params: Params, draws: Draws, now: float) -> Loader:
+        """Workers begin with empty queues."""
+        loader = params.job.loader
+        shape = (loader.workers * loader.prefetch, params.job.ranks)
+        self = cls(
+            read_start=np.full(shape, now), read_end=np.full(shape, now), ready=np.full(shape, now), accounted=now,
+            finished=np.zeros(params.job.ranks),
+        )  # fmt: skip
+        for batch in range(shape[0]):
+            free = self.ready[batch - loader.workers] if batch >= loader.workers else self.ready[batch]
+            self._schedule(batch, free, params, draws)
+        return self
+
+    def take(self, asked: FloatArray, params: Params, draws: Draws) -> FloatArray:
+        """When each rank, which asked at ``asked``, has its next batch. Lets the workers begin a further one."""
+        rows = len(self.ready)
+        slot = self.batch % rows
+        taken = np.maximum(asked, self.ready[slot])
+        self.finished += np.maximum(self.read_end[slot] - np.maximum(self.read_start[slot], self.accounted), 0.0)
+        free = self.ready[(self.batch + rows - params.job.loader.workers) % rows]
+        self._schedule(slot, np.maximum(free, taken), params, draws)
+        self.batch += 1
+        return taken
+
+    def _schedule(self, slot: int, start: FloatArray, params: Params, draws: Draws) -> None:
+        loader = params.job.loader
+        read = loader.read_seconds * params.read_scale * np.exp(loader.read_sigma * draws.next_read())
+        uniform = draws.next_stall()
+        if uniform.min() < params.stall_probability:
+            read += _stalls(uniform, params)
+        begin = _after_outage(start, params.outage_seconds) if params.outage_seconds else start
+        self.read_start[slot] = start
+        end = np.add(begin, read, out=self.read_end[slot])
+        np.add(end, loader.decode_seconds, out=self.ready[slot])
+
+    def blocked_seconds(self, until: float) -> FloatArray:
+        """Worker seconds spent in reads since the last call, per rank; more than one worker can read at once."""
+        still = np.minimum(self.read_end, until) - np.maximum(self.read_start, self.accounted)
+        blocked = self.finished + np.maximum(still, 0.0).sum(axis=0)
+        self.finished = np.zeros_like(self.finished)
+        self.accounted = until
+        return blocked
+
+
+def _stalls(uniform: FloatArray, params: Params) -> FloatArray:
+    """Pareto stalls for the ranks whose draw is below the stall probability; the same draw gives the length."""
+    stalled = uniform < params.stall_probability
+    quantile = np.where(stalled, uniform / params.stall_probability, 1.0)
+    length = params.stall_seconds * np.maximum(quantile, 1e-9) ** (-1 / STALL_SHAPE)
+    return np.where(stalled, np.minimum(length, STALL_CAP_SECONDS), 0.0)
+
+
+def _after_outage(start: FloatArray, outage: float) -> FloatArray:
+    """Reads that start while storage stands still begin when it is back: the first seconds of every period."""
+    into = np.mod(start, OUTAGE_PERIOD_SECONDS)
+    return np.where(into < outage, start - into + outage, start)

@@ -1,0 +1,139 @@
+"""The simulated job's metrics pages: one per node and source, as the exporters of a real cluster have them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope import __version__
+from stepscope.exposition import Labels, Page
+from stepscope.metrics import REFEREE, TRAINING, Peak, RankFacts
+from stepscope.metrics import Job as JobSource
+from stepscope.mfu import PEAK_FLOPS
+from stepsim.engine import Engine
+from stepsim.fleet import NodeTotals
+from stepsim.probes import DCGM, NODE_EXPORTER, GpuNode, Host
+from stepsim.truth import TRUTH, Truth
+
+SOURCES = ("training", "dcgm", "node")
+"""One target per node each; beside them the whole run has one for ``referee`` and one for ``truth``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A page, and how to get what it reads. Call ``source`` with the engine's lock held."""
+
+    page: Page
+    source: Callable[[], Any]
+
+
+class Pages:
+    """All pages of an engine. ``clock`` says what time it is; the truth's page is left out with ``blind``."""
+
+    def __init__(
+        self, engine: Engine, clock: Callable[[], float], *, per_rank_histogram: bool = False, blind: bool = False
+    ) -> None:
+        self._engine, self._clock = engine, clock
+        self._per_rank_histogram = per_rank_histogram
+        self._served: dict[tuple[str, str], Served] = {}
+        for node in range(engine.job.nodes):
+            self._add_node(node)
+        self._served["referee", ""] = Served(page=_referee_page(engine), source=lambda: engine.referee)
+        if not blind:
+            truth = Truth(engine, clock)
+            self._served["truth", ""] = Served(page=Page(TRUTH, {"run": [{}]}), source=lambda: truth)
+
+    def names(self) -> list[tuple[str, str]]:
+        """Source and node of every page; the node is empty for the run's own."""
+        return list(self._served)
+
+    def text(self, source: str, node: str = "") -> str:
+        """Raises ``KeyError`` for a page that does not exist."""
+        served = self._served[source, node]
+        with self._engine.lock:
+            readings = served.page.read(served.source())
+        return served.page.render(readings)
+
+    def _add_node(self, node: int) -> None:
+        engine, job = self._engine, self._engine.job
+        ranks = slice(node * job.gpus_per_node, (node + 1) * job.gpus_per_node)
+        name = job.node_name(node)
+        training = Page(TRAINING, self._training_series(node, ranks))
+        facts = [rank_facts(engine, rank) for rank in range(ranks.start, ranks.stop)]
+        self._served["training", name] = Served(page=training, source=lambda: self._job(ranks, facts))
+        gpus = Page(DCGM, {"gpu": [gpu_labels(engine, rank) for rank in range(ranks.start, ranks.stop)]})
+        self._served["dcgm", name] = Served(page=gpus, source=lambda: GpuNode(engine.telemetry.gpus, ranks))
+        host = Page(NODE_EXPORTER, {"host": [{}]})
+        telemetry = engine.telemetry
+        self._served["node", name] = Served(page=host, source=lambda: Host(telemetry.hosts, telemetry.gpus, node))
+
+    def _training_series(self, node: int, ranks: slice) -> Mapping[Any, list[Labels]]:
+        job = self._engine.job
+        return {
+            "rank": [_rank_labels(self._engine, rank) for rank in range(ranks.start, ranks.stop)],
+            "node": [{"run": job.run, "node": job.node_name(node)}],
+            "run": [{"run": job.run}] if node == 0 else [],
+        }
+
+    def _job(self, ranks: slice, facts: list[RankFacts]) -> JobSource:
+        job = self._engine.job
+        now = self._engine.current_phase(self._clock())
+        return JobSource(
+            totals=NodeTotals(self._engine.totals, ranks),
+            ranks=facts,
+            run_info=(
+                job.model.name, f"{job.model.parameters:.0f}", "bf16", str(job.ranks), str(job.tokens_per_gpu),
+                "tokens", "6N + 12·L·H·Q·T (PaLM), all parameters, attention not halved",
+            ),
+            peak=Peak(flops=PEAK_FLOPS[job.accelerator], dtype="bf16", source="datasheet"),
+            version=__version__,
+            per_rank_histogram=self._per_rank_histogram,
+            current_phase=(now[0][ranks], now[1][ranks]) if now else None,
+        )  # fmt: skip
+
+
+def _referee_page(engine: Engine) -> Page:
+    job = engine.job
+    return Page(
+        REFEREE,
+        {
+            "rank": [_rank_labels(engine, rank) for rank in range(job.ranks)],
+            "node": [{"run": job.run, "node": job.node_name(node)} for node in range(job.nodes)],
+            "run": [{"run": job.run}],
+        },
+    )
+
+
+def _rank_labels(engine: Engine, rank: int) -> Labels:
+    job = engine.job
+    return {"run": job.run, "rank": str(rank), "node": job.node_name(rank // job.gpus_per_node)}
+
+
+def gpu_uuid(run: str, rank: int) -> str:
+    """A simulated GPU keeps its UUID for good."""
+    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'stepsim/{run}/{rank}')}"
+
+
+def gpu_labels(engine: Engine, rank: int) -> Labels:
+    """dcgm-exporter's own label set."""
+    job = engine.job
+    local = rank % job.gpus_per_node
+    return {
+        "gpu": str(local),
+        "UUID": gpu_uuid(job.run, rank),
+        "pci_bus_id": f"00000000:{0x1A + 0x10 * local % 0xE0:02X}:00.0",
+        "device": f"nvidia{local}",
+        "modelName": job.gpu.model_name,
+        "hostname": job.node_name(rank // job.gpus_per_node),
+    }
+
+
+def rank_facts(engine: Engine, rank: int) -> RankFacts:
+    job = engine.job
+    local = str(rank % job.gpus_per_node)
+    return RankFacts(
+        info=(local, local, gpu_uuid(job.run, rank), job.gpu.model_name, "simulated", "ddp"),
+        memory_bytes=job.memory_bytes(),
+    )

@@ -1,0 +1,188 @@
+"""The metric tables of dcgm-exporter and node_exporter, with their names, units and labels.
+
+To add a reading: add a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from stepscope.metrics import Metric, Values
+from stepsim.accelerators import Accelerator
+from stepsim.telemetry import IDLE_BIT, IO_MODES, POWER_CAP_BIT, GpuTelemetry, HostTelemetry
+
+MEBI = 2.0**20
+READ_REQUEST_BYTES = 256
+TRAINER_MEMORY_BYTES = 8 * 2.0**30
+"""Resident memory of one rank's Python process with CUDA."""
+MEMORY_OVER_CORE_CELSIUS = 9.0
+"""HBM runs a little hotter than the die's own sensor."""
+
+
+def _always(gpu: Accelerator) -> bool:
+    return True
+
+
+def _profiled(gpu: Accelerator) -> bool:
+    return gpu.profiling
+
+
+def _linked(gpu: Accelerator) -> bool:
+    return gpu.profiling and gpu.nvlink
+
+
+def _gauge(
+    name: str, help: str, value: Any, *, where: Callable[[Accelerator], bool] = _always, kind: Any = "gauge"
+) -> Metric:
+    """``where`` tells which accelerators have the counter: on others the series is absent."""
+
+    def values(node: GpuNode) -> Values:
+        return [((), value(node))] if where(node.gpus.job.gpu) else []
+
+    return Metric(name=name, kind=kind, help=help, scope="gpu", values=values)
+
+
+class GpuNode:
+    """One node's GPUs, as its exporter reads them."""
+
+    def __init__(self, gpus: GpuTelemetry, ranks: slice) -> None:
+        self.gpus = gpus
+        self._ranks = ranks
+
+    def of(self, column: Any) -> Any:
+        return column[self._ranks]
+
+    def percent(self, ratio: Any) -> Any:
+        """NVML reports whole percents."""
+        return np.rint(100 * self.of(ratio)).astype(int)
+
+    def every(self, value: float) -> list[float]:
+        return [value] * (self._ranks.stop - self._ranks.start)
+
+    def throttle_reasons(self) -> Any:
+        gpus = self.gpus
+        capped = POWER_CAP_BIT if gpus.mhz < gpus.job.gpu.max_mhz else 0
+        return np.where(self.of(gpus.utilization) > 0, capped, IDLE_BIT)
+
+    def memory_used_mib(self) -> int:
+        return round(self.gpus.job.memory_bytes()["reserved"] / MEBI)
+
+    def memory_free_mib(self) -> int:
+        return round(self.gpus.job.gpu.memory_bytes / MEBI) - self.memory_used_mib()
+
+
+DCGM: tuple[Metric, ...] = (
+    _gauge("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda n: n.every(round(n.gpus.mhz))),
+    _gauge("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).",
+           lambda n: n.every(round(n.gpus.job.gpu.memory_mhz))),
+    _gauge("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).",
+           lambda n: np.rint(n.of(n.gpus.celsius) + MEMORY_OVER_CORE_CELSIUS).astype(int)),
+    _gauge("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda n: np.rint(n.of(n.gpus.celsius)).astype(int)),
+    _gauge("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda n: np.round(n.of(n.gpus.watts), 3)),
+    _gauge("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).",
+           lambda n: np.rint(1000 * n.of(n.gpus.joules)).astype(int), kind="counter"),
+    _gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda n: n.percent(n.gpus.utilization)),
+    _gauge("DCGM_FI_DEV_MEM_COPY_UTIL", "Memory utilization (in %).", lambda n: n.percent(n.gpus.activity("dram"))),
+    _gauge("DCGM_FI_DEV_XID_ERRORS", "Value of the last XID error encountered.", lambda n: n.every(0)),
+    _gauge("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", lambda n: n.every(n.memory_free_mib())),
+    _gauge("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", lambda n: n.every(n.memory_used_mib())),
+    _gauge("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "Current clock throttle reasons (bitmask of DCGM_CLOCKS_THROTTLE_REASON_*).",
+           lambda n: n.throttle_reasons()),
+    _gauge("DCGM_FI_DEV_PCIE_LINK_GEN", "PCIe current link generation.",
+           lambda n: n.every(n.gpus.job.gpu.pcie_generation)),
+    _gauge("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe current link width.", lambda n: n.every(16)),
+    _gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.",
+           lambda n: n.of(n.gpus.utilization), where=_profiled),
+    _gauge("DCGM_FI_PROF_SM_ACTIVE", "The ratio of cycles an SM has at least 1 warp assigned.",
+           lambda n: n.of(n.gpus.activity("sm")), where=_profiled),
+    _gauge("DCGM_FI_PROF_SM_OCCUPANCY", "The ratio of number of warps resident on an SM.",
+           lambda n: n.of(n.gpus.activity("occupancy")), where=_profiled),
+    _gauge("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor (HMMA) pipe is active.",
+           lambda n: n.of(n.gpus.activity("tensor")), where=_profiled),
+    _gauge("DCGM_FI_PROF_DRAM_ACTIVE", "Ratio of cycles the device memory interface is active sending or receiving data.",
+           lambda n: n.of(n.gpus.activity("dram")), where=_profiled),
+    _gauge("DCGM_FI_PROF_PCIE_TX_BYTES", "The rate of data transmitted over the PCIe bus (in bytes per second).",
+           lambda n: np.rint(n.of(n.gpus.pcie_bytes_per_second()) * 0.01).astype(int), where=_profiled),
+    _gauge("DCGM_FI_PROF_PCIE_RX_BYTES", "The rate of data received over the PCIe bus (in bytes per second).",
+           lambda n: np.rint(n.of(n.gpus.pcie_bytes_per_second())).astype(int), where=_profiled),
+    _gauge("DCGM_FI_PROF_NVLINK_TX_BYTES", "The rate of data transmitted over NVLink (in bytes per second).",
+           lambda n: np.rint(n.of(n.gpus.nvlink_bytes_per_second())).astype(int), where=_linked),
+    _gauge("DCGM_FI_PROF_NVLINK_RX_BYTES", "The rate of data received over NVLink (in bytes per second).",
+           lambda n: np.rint(n.of(n.gpus.nvlink_bytes_per_second())).astype(int), where=_linked),
+)  # fmt: skip
+"""Read from a ``GpuNode``."""
+
+
+class Host:
+    """One node's host, as node_exporter reads it."""
+
+    def __init__(self, hosts: HostTelemetry, gpus: GpuTelemetry, node: int) -> None:
+        self.hosts, self.node = hosts, node
+        size = hosts.job.gpus_per_node
+        self._network = gpus.network_bytes()[node * size : (node + 1) * size]
+
+    def of(self, column: Any) -> list[float]:
+        return [float(column[self.node])]
+
+    def network_bytes(self) -> list[int]:
+        return [round(float(self._network.sum()))]
+
+    def request_bytes(self) -> list[int]:
+        """Asking remote storage for a sample takes one small message."""
+        return [round(READ_REQUEST_BYTES * self.of(self.hosts.reads)[0])]
+
+    def memory_available(self) -> list[int]:
+        job = self.hosts.job
+        used = job.loader.workers * job.loader.worker_memory_bytes + TRAINER_MEMORY_BYTES
+        return [round(job.gpus_per_node * (job.host_memory_bytes_per_gpu - used))]
+
+    def ports(self) -> Iterator[tuple[tuple[str, ...], list[int]]]:
+        if not self.hosts.job.gpu.profiling:
+            return  # a workstation has no InfiniBand
+        for device, sent in enumerate(self._network.tolist()):
+            yield (f"mlx5_{device}", "1"), [round(sent)]
+
+
+def _cpu(host: Host) -> Values:
+    cpus = host.hosts.job.cpus_per_node
+    for mode in IO_MODES:
+        each = host.of(host.hosts.cpu_seconds[mode])[0] / cpus
+        for cpu in range(cpus):
+            yield (str(cpu), mode), [each]
+
+
+def _counter(name: str, help: str, value: Any, labels: tuple[str, ...] = ("device",)) -> Metric:
+    own = ("nvme0n1",) if labels else ()
+    return Metric(name=name, kind="counter", help=help, scope="host", labels=labels, values=lambda h: [(own, value(h))])
+
+
+NODE_EXPORTER: tuple[Metric, ...] = (
+    Metric(name="node_cpu_seconds_total", kind="counter", scope="host", labels=("cpu", "mode"),
+           help="Seconds the CPUs spent in each mode.", values=_cpu),
+    _counter("node_pressure_io_waiting_seconds_total",
+             "Total time in seconds that processes have waited due to IO congestion",
+             lambda h: h.of(h.hosts.pressure_io_seconds), ()),
+    _counter("node_disk_read_bytes_total", "The total number of bytes read successfully.",
+             lambda h: h.of(h.hosts.read_bytes)),
+    _counter("node_disk_reads_completed_total", "The total number of reads completed successfully.",
+             lambda h: h.of(h.hosts.reads)),
+    _counter("node_disk_read_time_seconds_total", "The total number of seconds spent by all reads.",
+             lambda h: h.of(h.hosts.read_seconds)),
+    _counter("node_disk_io_time_seconds_total", "Total seconds spent doing I/Os.", lambda h: h.of(h.hosts.io_seconds)),
+    Metric(name="node_infiniband_port_data_transmitted_bytes_total", kind="counter", scope="host",
+           labels=("device", "port"), help="Number of data octets transmitted on all links", values=lambda h: h.ports()),
+    Metric(name="node_infiniband_port_data_received_bytes_total", kind="counter", scope="host",
+           labels=("device", "port"), help="Number of data octets received on all links", values=lambda h: h.ports()),
+    Metric(name="node_network_transmit_bytes_total", kind="counter", scope="host", labels=("device",),
+           help="Network device statistic transmit_bytes.", values=lambda h: [(("eth0",), h.request_bytes())]),
+    Metric(name="node_memory_MemAvailable_bytes", kind="gauge", scope="host",
+           help="Memory information field MemAvailable_bytes.",
+           values=lambda h: [((), h.memory_available())]),
+    Metric(name="node_cpu_scaling_governor", kind="gauge", scope="host", labels=("cpu", "governor"),
+           help="Current enabled CPU frequency governor.",
+           values=lambda h: [((str(cpu), "performance"), [1]) for cpu in range(h.hosts.job.cpus_per_node)]),
+)  # fmt: skip
+"""Read from a ``Host``."""

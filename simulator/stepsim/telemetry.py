@@ -1,0 +1,183 @@
+"""What NVML, DCGM and node_exporter would read of the simulated machines, one window after the other.
+
+Everything follows from the timelines that overlap a window. Columns have shape (ranks,) for GPUs, (nodes,) for hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import exp
+
+import numpy as np
+
+from stepscope.phases import ALLREDUCE, BACKWARD, FORWARD, OPTIMIZER
+from stepsim.accelerators import INLET_CELSIUS, THERMAL_SECONDS
+from stepsim.draws import FloatArray
+from stepsim.job import Job
+from stepsim.model import Plan
+from stepsim.power import OPTIMIZER as OPTIMIZER_ACTIVITY
+from stepsim.power import Activity, waiting
+from stepsim.timeline import EVALUATION, Timeline
+
+WINDOW_SECONDS = 1.0
+"""NVML's sample period for utilization, and the interval over which a data-center GPU averages its power."""
+
+POWER_CAP_BIT, IDLE_BIT = 0x4, 0x1
+"""nvmlClocksEventReasonSwPowerCap and …GpuIdle (nvml.h)."""
+
+
+READINGS = ("utilization", "tensor", "dram", "sm", "occupancy", "watts")
+
+
+class GpuTelemetry:
+    """Readings of all GPUs over the last window, and their counters."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._readings: FloatArray = np.zeros((len(READINGS), job.ranks))
+        self._readings[-1] = job.gpu.idle_watts
+        self._plan: Plan | None = None
+        self._weights: FloatArray = np.empty(0)
+        self.celsius: FloatArray = INLET_CELSIUS + job.gpu.thermal_resistance * self.watts
+        self.joules: FloatArray = np.zeros(job.ranks)
+        self.mhz = job.gpu.max_mhz
+        self.backwards: FloatArray = np.zeros(job.ranks)
+        """Steps' worth of backward in the last window: under it the gradients travel."""
+        self.all_backwards: FloatArray = np.zeros(job.ranks)
+
+    @property
+    def utilization(self) -> FloatArray:
+        return self._readings[0]
+
+    @property
+    def watts(self) -> FloatArray:
+        return self._readings[-1]
+
+    def activity(self, name: str) -> FloatArray:
+        """Share of the window in which ``tensor``, ``dram`` or ``sm`` was active, or the ``occupancy``."""
+        return self._readings[READINGS.index(name)]
+
+    def observe(self, seconds: FloatArray, plan: Plan, window: float) -> None:
+        """``seconds`` has shape (segments, ranks): time spent in each segment during the window."""
+        job = self.job
+        if plan is not self._plan:
+            self._plan, self._weights, self.mhz = plan, _weights(plan), plan.compute.mhz
+        computing = seconds[FORWARD] + seconds[BACKWARD] + seconds[EVALUATION]
+        nominal = computing / plan.params.compute_scale
+        self._readings = self._weights @ np.stack((computing, nominal, seconds[OPTIMIZER], seconds[ALLREDUCE])) / window
+        self.watts[:] += job.gpu.idle_watts
+        self.joules += window * self.watts
+        settled = INLET_CELSIUS + job.gpu.thermal_resistance * self.watts
+        self.celsius = settled + (self.celsius - settled) * exp(-window / THERMAL_SECONDS)
+        self.backwards = seconds[BACKWARD] / plan.backward_seconds
+        self.all_backwards += self.backwards
+
+    def nvlink_bytes_per_second(self) -> FloatArray:
+        job = self.job
+        return self.backwards * 2 * (job.gpus_per_node - 1) / job.gpus_per_node * _gradient_bytes(job) / WINDOW_SECONDS
+
+    def pcie_bytes_per_second(self) -> FloatArray:
+        return self.backwards * self.job.tokens_per_gpu * self.job.loader.bytes_per_token / WINDOW_SECONDS
+
+    def network_bytes(self) -> FloatArray:
+        """Sent by each GPU's NIC so far."""
+        job = self.job
+        return self.all_backwards * 2 * (job.nodes - 1) / job.nodes * _gradient_bytes(job) / job.gpus_per_node
+
+
+def _gradient_bytes(job: Job) -> float:
+    return job.model.parameters * job.network.gradient_bytes
+
+
+def _weights(plan: Plan) -> FloatArray:
+    """How much a second of computing, of nominal computing, of the optimizer and of a collective adds to each reading.
+
+    A slowed GPU spreads the same tensor and memory work over more time, and draws less; its SMs stay occupied. The
+    power cap holds while computing, and a waiting GPU, far below it, may clock up.
+    """
+    gpu = plan.params.job.gpu
+    compute, wait = plan.compute.activity, waiting(gpu)
+
+    def extra(activity: Activity, mhz: float) -> float:
+        return min(gpu.power_limit_watts, activity.watts(gpu, mhz)) - gpu.idle_watts
+
+    return np.array(
+        [
+            [1, 0, 1, 1],
+            [0, compute.tensor, OPTIMIZER_ACTIVITY.tensor, wait.tensor],
+            [0, compute.dram, OPTIMIZER_ACTIVITY.dram, wait.dram],
+            [compute.sm, 0, OPTIMIZER_ACTIVITY.sm, wait.sm],
+            [compute.occupancy, 0, OPTIMIZER_ACTIVITY.occupancy, wait.occupancy],
+            [0, extra(compute, plan.compute.mhz), extra(OPTIMIZER_ACTIVITY, gpu.max_mhz), extra(wait, gpu.max_mhz)],
+        ]
+    )
+
+
+IO_MODES = ("idle", "iowait", "system", "user")
+
+TRAINING_CPUS_PER_GPU = 1.0
+"""The Python process that launches kernels keeps one core busy."""
+SYSTEM_SHARE = 0.02
+
+
+class HostTelemetry:
+    """Counters of all nodes."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.cpu_seconds = {mode: np.zeros(job.nodes) for mode in IO_MODES}
+        """Over all CPUs of a node."""
+        self.pressure_io_seconds: FloatArray = np.zeros(job.nodes)
+        self.read_bytes: FloatArray = np.zeros(job.nodes)
+        self.reads: FloatArray = np.zeros(job.nodes)
+        self.read_seconds: FloatArray = np.zeros(job.nodes)
+        self.io_seconds: FloatArray = np.zeros(job.nodes)
+
+    def observe(self, blocked: FloatArray, batches: FloatArray, window: float) -> None:
+        """``blocked``: seconds that loader workers spent in reads; ``batches``: batches begun; both per rank."""
+        job, loader = self.job, self.job.loader
+        cpus = job.cpus_per_node * window
+        blocked, batches = self._by_node(blocked), self._by_node(batches)
+        system = SYSTEM_SHARE * cpus
+        user = np.minimum(batches * loader.decode_seconds + TRAINING_CPUS_PER_GPU * job.gpus_per_node * window,
+                          cpus - system)  # fmt: skip
+        iowait = np.minimum(blocked, cpus - system - user)
+        self._count(user=user, system=system, iowait=iowait, idle=cpus - system - user - iowait)
+        stalled = window * (1 - np.exp(-blocked / window))
+        self.pressure_io_seconds = self.pressure_io_seconds + stalled
+        self.io_seconds = self.io_seconds + stalled
+        self.read_seconds = self.read_seconds + blocked
+        self.reads = self.reads + batches * (job.tokens_per_gpu / job.model.sequence)
+        self.read_bytes = self.read_bytes + batches * job.tokens_per_gpu * loader.bytes_per_token
+
+    def _count(self, **seconds: FloatArray | float) -> None:
+        for mode, spent in seconds.items():
+            self.cpu_seconds[mode] = self.cpu_seconds[mode] + spent
+
+    def _by_node(self, column: FloatArray) -> FloatArray:
+        summed: FloatArray = column.reshape(self.job.nodes, -1).sum(axis=1)
+        return summed
+
+
+class Telemetry:
+    """Cuts time into windows, and hands each one to the probes once every rank's timeline covers it."""
+
+    def __init__(self, job: Job, now: float) -> None:
+        self.gpus = GpuTelemetry(job)
+        self.hosts = HostTelemetry(job)
+        self.window_start = now
+
+    @property
+    def window_end(self) -> float:
+        return self.window_start + WINDOW_SECONDS
+
+    def observe(self, timelines: Iterable[Timeline], plan: Plan, blocked: FloatArray) -> None:
+        """Read the window that ends now. ``timelines`` are all that overlap it."""
+        start, end = self.window_start, self.window_end
+        within = [timeline.within(start, end) for timeline in timelines]
+        seconds = within[0] if len(within) == 1 else np.asarray(sum(within))
+        self.gpus.observe(seconds, plan, WINDOW_SECONDS)
+        self.hosts.observe(blocked, self.gpus.backwards, WINDOW_SECONDS)
+        self.window_start = end
+
+
