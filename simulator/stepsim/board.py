@@ -74,7 +74,7 @@ def default_target(fault: Fault, job: Job) -> dict[str, Any]:
 
 
 class FaultBoard:
-    """Thread-safe. ``changed`` is called, outside the lock, after every change."""
+    """Thread-safe. ``changed`` is called, outside the lock, after a fault was started or stopped."""
 
     def __init__(self, job: Job, active: list[ActiveFault] | None = None) -> None:
         self._job = job
@@ -110,11 +110,8 @@ class FaultBoard:
     def expire(self, now: float) -> None:
         """End the faults whose time is over."""
         with self._lock:
-            over = [fault.id for fault in self._active.values() if fault.over(now)]
-            for fault_id in over:
-                del self._active[fault_id]
-        if over:
-            self.changed()
+            for fault in [fault for fault in self._active.values() if fault.over(now)]:
+                del self._active[fault.id]
 
     def params(self, now: float) -> Params:
         """The healthy parameters, changed by each active fault in the order in which they started."""

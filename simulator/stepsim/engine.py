@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -34,7 +34,6 @@ class Engine:
         seed: int,
         now: float,
         attempt: int = 0,
-        step: int = 0,
         checkpoint: Weights | None = None,
     ) -> None:
         self.job, self.board, self.attempt = job, board, attempt
@@ -45,11 +44,10 @@ class Engine:
         self.referee = Referee(nodes, ArrayOperations(job.gpus_per_node))
         self.telemetry = Telemetry(job, now)
         self.learner = Learner.start(checkpoint)
-        self.on_record: Callable[[StepRecord], None] = lambda record: None
         self._draws = Draws(seed, job.ranks)
         self._signature = board.signature(now)
         self._plan: Plan = plan(board.params(now))
-        self._state = State.start(self._plan, self._draws, now=now, step=step)
+        self._state = State.start(self._plan, self._draws, now=now, step=self.learner.weights.step)
         self._timelines: deque[Timeline] = deque()
         self._records: deque[StepRecord] = deque()
 
@@ -121,7 +119,6 @@ class Engine:
     def _publish(self, record: StepRecord) -> None:
         self.totals.add(record)
         self.referee.add(record)
-        self.on_record(record)
 
     def _retire(self) -> None:
         """Forget timelines that no window and no current phase will ask for."""

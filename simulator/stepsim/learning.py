@@ -7,7 +7,7 @@ diverges above 4. It rides on a bulk loss that falls as a power of the learning 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, nan, sqrt
 
 from stepscope.record import Learning
@@ -33,6 +33,8 @@ WARMED_UP = 1000.0
 class Weights:
     """All that a checkpoint holds. ``spent`` is the sum of learning rates in units of the configured one."""
 
+    step: int = 0
+    """Steps done: a restarted job goes on from here."""
     error: float = 0.0
     curvature: float = CURVATURE
     spent: float = WARMED_UP
@@ -40,9 +42,6 @@ class Weights:
     @property
     def finite(self) -> bool:
         return isfinite(self.error) and isfinite(self.curvature) and 0.5 * self.error**2 <= OVERFLOW
-
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -55,15 +54,16 @@ class Learner:
     @classmethod
     def start(cls, checkpoint: Weights | None = None) -> Learner:
         saved = checkpoint or Weights()
-        return cls(weights=Weights(**saved.to_dict()), checkpoint=saved)
+        return cls(weights=replace(saved), checkpoint=saved)
 
     def save(self) -> None:
         """Write a checkpoint; one that is not finite never replaces one that is."""
         if self.weights.finite:
-            self.checkpoint = Weights(**self.weights.to_dict())
+            self.checkpoint = replace(self.weights)
 
     def reload(self) -> None:
-        self.weights = Weights(**self.checkpoint.to_dict())
+        """Go back to the last checkpoint; the step counter goes on."""
+        self.weights = replace(self.checkpoint, step=self.weights.step)
 
     def step(self, params: Params, random: Scalars) -> Learning:
         """One optimizer step, seen as a training loop logs it: loss and norm of the gradient that was applied."""
@@ -73,6 +73,7 @@ class Learner:
         noise = NOISE * random.normal()
         learning_rate = job.optimization.learning_rate * rate
         if not weights.finite:
+            weights.step += 1
             return Learning(loss=nan, gradient_norm=nan, learning_rate=learning_rate, out_of_band=True)
 
         square = weights.error**2
@@ -107,4 +108,9 @@ def _updated(weights: Weights, applied: float, rate: float, noise: float) -> Wei
         bent = curvature + applied * square * (applied * curvature - 4) + RELAXATION * (CURVATURE - curvature)
     except OverflowError:
         moved = bent = inf
-    return Weights(error=moved, curvature=max(bent, 2 * abs(moved) / sqrt(WIDTH)), spent=weights.spent + rate)
+    return Weights(
+        step=weights.step + 1,
+        error=moved,
+        curvature=max(bent, 2 * abs(moved) / sqrt(WIDTH)),
+        spent=weights.spent + rate,
+    )

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from stepscope import __version__
-from stepscope.exposition import Labels, Page
-from stepscope.metrics import REFEREE, TRAINING, Peak, RankFacts
+from stepscope.exposition import Labels, Page, Series
+from stepscope.metrics import REFEREE, TRAINING, Metric, Peak, RankFacts
 from stepscope.metrics import Job as JobSource
 from stepscope.mfu import PEAK_FLOPS
 from stepsim.engine import Engine
 from stepsim.fleet import NodeTotals
 from stepsim.probes import DCGM, NODE_EXPORTER, GpuNode, Host
 from stepsim.truth import TRUTH, Truth
-
-SOURCES = ("training", "dcgm", "node")
-"""One target per node each; beside them the whole run has one for ``referee`` and one for ``truth``."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
@@ -30,20 +26,30 @@ class Served:
 
 
 class Pages:
-    """All pages of an engine. ``clock`` says what time it is; the truth's page is left out with ``blind``."""
+    """All pages of an engine. ``clock`` says what time it is; the truth's page is left out with ``blind``.
+
+    With ``labelled_targets`` all series carry the labels that a scrape would add from service discovery.
+    """
 
     def __init__(
-        self, engine: Engine, clock: Callable[[], float], *, per_rank_histogram: bool = False, blind: bool = False
+        self,
+        engine: Engine,
+        clock: Callable[[], float],
+        *,
+        per_rank_histogram: bool = False,
+        blind: bool = False,
+        labelled_targets: bool = False,
     ) -> None:
         self._engine, self._clock = engine, clock
         self._per_rank_histogram = per_rank_histogram
+        self._labelled_targets = labelled_targets
         self._served: dict[tuple[str, str], Served] = {}
         for node in range(engine.job.nodes):
             self._add_node(node)
-        self._served["referee", ""] = Served(page=_referee_page(engine), source=lambda: engine.referee)
+        self._serve("referee", "", REFEREE, self._referee_series(), lambda: engine.referee)
         if not blind:
             truth = Truth(engine, clock)
-            self._served["truth", ""] = Served(page=Page(TRUTH, {"run": [{}]}), source=lambda: truth)
+            self._serve("truth", "", TRUTH, {"run": [{}]}, lambda: truth)
 
     def names(self) -> list[tuple[str, str]]:
         """Source and node of every page; the node is empty for the run's own."""
@@ -56,25 +62,36 @@ class Pages:
             readings = served.page.read(served.source())
         return served.page.render(readings)
 
+    def _serve(
+        self, source: str, node: str, table: tuple[Metric, ...], series: Series, read: Callable[[], Any]
+    ) -> None:
+        if self._labelled_targets:
+            target = target_labels(source, node)
+            series = {scope: [{**target, **labels} for labels in rows] for scope, rows in series.items()}
+        self._served[source, node] = Served(page=Page(table, series), source=read)
+
     def _add_node(self, node: int) -> None:
         engine, job = self._engine, self._engine.job
         ranks = slice(node * job.gpus_per_node, (node + 1) * job.gpus_per_node)
+        every = range(ranks.start, ranks.stop)
         name = job.node_name(node)
-        training = Page(TRAINING, self._training_series(node, ranks))
-        facts = [rank_facts(engine, rank) for rank in range(ranks.start, ranks.stop)]
-        self._served["training", name] = Served(page=training, source=lambda: self._job(ranks, facts))
-        gpus = Page(DCGM, {"gpu": [gpu_labels(engine, rank) for rank in range(ranks.start, ranks.stop)]})
-        self._served["dcgm", name] = Served(page=gpus, source=lambda: GpuNode(engine.telemetry.gpus, ranks))
-        host = Page(NODE_EXPORTER, {"host": [{}]})
-        telemetry = engine.telemetry
-        self._served["node", name] = Served(page=host, source=lambda: Host(telemetry.hosts, telemetry.gpus, node))
+        facts = [rank_facts(engine, rank) for rank in every]
+        training: Series = {
+            "rank": [_rank_labels(engine, rank) for rank in every],
+            "node": [{"run": job.run, "node": name}],
+            "run": [{"run": job.run}] if node == 0 else [],
+        }
+        self._serve("training", name, TRAINING, training, lambda: self._job(ranks, facts))
+        gpus, hosts = engine.telemetry.gpus, engine.telemetry.hosts
+        self._serve("dcgm", name, DCGM, {"gpu": [gpu_labels(engine, r) for r in every]}, lambda: GpuNode(gpus, ranks))
+        self._serve("node", name, NODE_EXPORTER, {"host": [{}]}, lambda: Host(hosts, gpus, node))
 
-    def _training_series(self, node: int, ranks: slice) -> Mapping[Any, list[Labels]]:
+    def _referee_series(self) -> Series:
         job = self._engine.job
         return {
-            "rank": [_rank_labels(self._engine, rank) for rank in range(ranks.start, ranks.stop)],
-            "node": [{"run": job.run, "node": job.node_name(node)}],
-            "run": [{"run": job.run}] if node == 0 else [],
+            "rank": [_rank_labels(self._engine, rank) for rank in range(job.ranks)],
+            "node": [{"run": job.run, "node": job.node_name(node)} for node in range(job.nodes)],
+            "run": [{"run": job.run}],
         }
 
     def _job(self, ranks: slice, facts: list[RankFacts]) -> JobSource:
@@ -94,16 +111,13 @@ class Pages:
         )  # fmt: skip
 
 
-def _referee_page(engine: Engine) -> Page:
-    job = engine.job
-    return Page(
-        REFEREE,
-        {
-            "rank": [_rank_labels(engine, rank) for rank in range(job.ranks)],
-            "node": [{"run": job.run, "node": job.node_name(node)} for node in range(job.nodes)],
-            "run": [{"run": job.run}],
-        },
-    )
+def target_labels(source: str, node: str) -> dict[str, str]:
+    """The labels of a page's target. ``node`` is among them only where the series lack it: a target's label would
+    rename a metric's own."""
+    labels = {"job": source, "instance": node or source}
+    if source in ("dcgm", "node"):
+        labels["node"] = node
+    return labels
 
 
 def _rank_labels(engine: Engine, rank: int) -> Labels:

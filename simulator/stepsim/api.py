@@ -1,0 +1,192 @@
+"""The lab's HTTP API: faults, metrics pages, service discovery, alerts received, and the console."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from stepscope.exposition import CONTENT_TYPE
+from stepsim.alerts import AlertLog
+from stepsim.board import FaultError, UnknownFaultId
+from stepsim.catalogue import catalogue
+from stepsim.guard import guarded
+from stepsim.live import LiveJob
+from stepsim.pages import Pages, target_labels
+
+LARGEST_BODY_BYTES = 1 << 20
+
+
+class BadRequest(ValueError):
+    """A body that is not what the route takes."""
+
+
+def metrics_path(source: str, node: str) -> str:
+    return f"/metrics/{source}/{node}" if node else f"/metrics/{source}"
+
+
+class Api:
+    """The routes, over one live job."""
+
+    def __init__(self, live: LiveJob, pages: Pages, clock: Callable[[], float], *, blind: bool) -> None:
+        self._live, self._pages, self._clock, self._blind = live, pages, clock, blind
+        self._alerts = AlertLog()
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.console),
+            Route("/console/{name}", self.console),
+            Route("/healthz", self.healthz),
+            Route("/status", self.status),
+            Route("/sd", self.discovery),
+            Route("/metrics/{source}", self.metrics),
+            Route("/metrics/{source}/{node}", self.metrics),
+            Route("/faults/catalogue", self.catalogue),
+            Route("/faults", self.list_faults, methods=["GET"]),
+            Route("/faults", self.start_fault, methods=["POST"]),
+            Route("/faults", self.stop_all_faults, methods=["DELETE"]),
+            Route("/faults/{fault_id}", self.stop_fault, methods=["DELETE"]),
+            Route("/alerts", self.list_alerts, methods=["GET"]),
+            Route("/alerts", self.receive_alerts, methods=["POST"]),
+        ]
+
+    # Routes that are not coroutines run in a worker thread: rendering never holds up the event loop.
+
+    def metrics(self, request: Request) -> Response:
+        source, node = request.path_params["source"], request.path_params.get("node", "")
+        try:
+            text = self._pages.text(source, node)
+        except KeyError:
+            known = " ".join(metrics_path(*name) for name in self._pages.names())
+            return PlainTextResponse(f"no such page; there are: {known}\n", status_code=404)
+        return Response(text, media_type=None, headers={"content-type": CONTENT_TYPE})
+
+    async def discovery(self, request: Request) -> Response:
+        """Prometheus HTTP service discovery. Every target has the address that the caller reached us by."""
+        host = request.headers.get("host", request.url.netloc)
+        return JSONResponse([_target(host, source, node) for source, node in self._pages.names()])
+
+    async def healthz(self, request: Request) -> Response:
+        failed = self._live.failed.is_set()
+        return JSONResponse({"status": "failed" if failed else "ok"}, status_code=503 if failed else 200)
+
+    def status(self, request: Request) -> Response:
+        job = self._live.engine.job
+        return JSONResponse(
+            {
+                "job": {
+                    "run": job.run, "nodes": job.nodes, "ranks": job.ranks, "accelerator": job.gpu.model_name,
+                    "model": job.model.name,
+                },
+                **self._live.recent.report(),
+                "trace": self._live.recent.trace(),
+                "faults": self._visible_faults(),
+                "alerts": self._alerts.firing(),
+            }
+        )  # fmt: skip
+
+    def catalogue(self, request: Request) -> Response:
+        return JSONResponse(catalogue(self._live.engine.job))
+
+    def list_faults(self, request: Request) -> Response:
+        return JSONResponse(self._visible_faults())
+
+    async def start_fault(self, request: Request) -> Response:
+        fault = await run_in_threadpool(self._live.board.start, await _body(request), self._clock())
+        return JSONResponse(fault.to_dict(), status_code=201, headers={"location": f"/faults/{fault.id}"})
+
+    def stop_fault(self, request: Request) -> Response:
+        self._live.board.stop(request.path_params["fault_id"])
+        return Response(status_code=204)
+
+    def stop_all_faults(self, request: Request) -> Response:
+        self._live.board.stop_all()
+        return Response(status_code=204)
+
+    async def list_alerts(self, request: Request) -> Response:
+        return JSONResponse({"firing": self._alerts.firing(), "received": self._alerts.received()})
+
+    async def receive_alerts(self, request: Request) -> Response:
+        """Alertmanager's webhook. JSON alone is taken: a foreign page cannot send that without asking first."""
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return JSONResponse({"error": "send application/json"}, status_code=415)
+        try:
+            count = self._alerts.add(await _body(request), self._clock())
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=422)
+        return JSONResponse({"alerts": count})
+
+    async def console(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        types = {"index.html": "text/html", "console.js": "text/javascript", "console.css": "text/css"}
+        if name not in types:
+            return PlainTextResponse("no such page\n", status_code=404)
+        content = files("stepsim").joinpath("console", name).read_text(encoding="utf-8")
+        return Response(content, media_type=types[name], headers=_CONSOLE_HEADERS)
+
+    def _visible_faults(self) -> list[dict[str, Any]]:
+        return [] if self._blind else [fault.to_dict() for fault in self._live.board.active()]
+
+
+_CONSOLE_HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-cache",
+}
+
+
+def _target(host: str, source: str, node: str) -> dict[str, Any]:
+    return {"targets": [host], "labels": {**target_labels(source, node), "__metrics_path__": metrics_path(source, node)}}
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The request's JSON object. Raises ``BadRequest``."""
+    content = bytearray()
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > LARGEST_BODY_BYTES:
+            raise BadRequest(f"the body is larger than {LARGEST_BODY_BYTES} bytes")
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise BadRequest('the body must be a JSON object, such as {"fault": "straggler"}')
+    return value
+
+
+def _answer(status: int) -> Callable[[Request, Exception], Response]:
+    def handle(request: Request, error: Exception) -> Response:
+        field = {"field": error.field} if isinstance(error, FaultError) else {}
+        return JSONResponse({"error": str(error), **field}, status_code=status)
+
+    return handle
+
+
+def _unknown_id(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"no active fault has the id {error.args[0]!r}; see GET /faults"}, status_code=404)
+
+
+def create_app(
+    live: LiveJob,
+    *,
+    origins: Iterable[str],
+    clock: Callable[[], float] = time.time,
+    per_rank_histogram: bool = False,
+    blind: bool = False,
+) -> Starlette:
+    """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults."""
+    pages = Pages(live.engine, clock, per_rank_histogram=per_rank_histogram, blind=blind)
+    return Starlette(
+        routes=Api(live, pages, clock, blind=blind).routes(),
+        middleware=guarded(origins, "/faults"),
+        exception_handlers={FaultError: _answer(422), BadRequest: _answer(400), UnknownFaultId: _unknown_id},
+    )

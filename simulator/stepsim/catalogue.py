@@ -1,0 +1,56 @@
+"""The fault catalogue as data: what there is, what its severity means, and the JSON Schema of a request."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from stepsim.board import default_target
+from stepsim.faults import FAULTS, Fault
+from stepsim.job import Job
+
+DURATION = {
+    "description": "seconds, or written like 90s, 10m or 1h30m",
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|d|h|m|s))+$"}],
+}
+
+
+def catalogue(job: Job) -> dict[str, Any]:
+    return {
+        "faults": [
+            {
+                "name": fault.name,
+                "description": fault.description,
+                "target": fault.target,
+                "default_target": default_target(fault, job),
+                "severity": asdict(fault.severity),
+            }
+            for fault in FAULTS.values()
+        ],
+        "request_schema": {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "POST /faults",
+            "oneOf": [_schema(fault, job) for fault in FAULTS.values()],
+        },
+    }
+
+
+def _schema(fault: Fault, job: Job) -> dict[str, Any]:
+    scale = fault.severity
+    targets: dict[str, Any] = {
+        "rank": {"type": "integer", "minimum": 0, "maximum": job.ranks - 1},
+        "node": {"enum": [job.node_name(node) for node in range(job.nodes)]},
+        "run": {"const": True},
+    }
+    target = {"type": "object", "properties": {fault.target: targets[fault.target]}, "required": [fault.target],
+              "additionalProperties": False, "default": default_target(fault, job)}  # fmt: skip
+    severity = {"type": "number", "description": scale.meaning, "minimum": scale.low, "maximum": scale.high,
+                "default": scale.plain, "examples": [scale.mild, scale.plain, scale.severe]}  # fmt: skip
+    return {
+        "type": "object",
+        "description": fault.description,
+        "properties": {"fault": {"const": fault.name}, "target": target, "severity": severity, "ramp": DURATION,
+                       "duration": DURATION},
+        "required": ["fault"],
+        "additionalProperties": False,
+    }  # fmt: skip

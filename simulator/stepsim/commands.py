@@ -1,0 +1,119 @@
+"""The subcommands of ``stepscope``. To add one: decorate a function with ``app.command()``."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from stepsim.fault_commands import fault_app
+from stepsim.history import HistoryError, write_history
+from stepsim.job import PRESETS, JobError, load_job
+from stepsim.lab import LabError, run_lab
+from stepsim.live import LiveJob
+from stepsim.serving import PortInUse, listen, serve, web_origins
+from stepsim.state import StateError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+                  help="Why a training job is slow while every GPU reads busy.")  # fmt: skip
+app.add_typer(fault_app, name="fault")
+
+errors = Console(stderr=True, highlight=False)
+
+Preset = Annotated[str, typer.Option(envvar="PRESET", help=f"The job: {', '.join(PRESETS)}.")]
+JobFile = Annotated[Path | None, typer.Option("--job", help="YAML file that overrides the preset.")]
+Nodes = Annotated[int | None, typer.Option(help="Number of nodes.")]
+GpusPerNode = Annotated[int | None, typer.Option(help="GPUs per node.")]
+Gpu = Annotated[str | None, typer.Option("--accelerator", help="Accelerator, such as 'A100 SXM'.")]
+Run = Annotated[str | None, typer.Option("--run", help="Name of the run: the label 'run' of all its metrics.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same run.")]
+
+
+def fail(message: object, code: int) -> typer.Exit:
+    """Print an error; raise what this returns."""
+    errors.print(f"stepscope: {message}", style="red", markup=False, soft_wrap=True)
+    return typer.Exit(code)
+
+
+@app.command()
+def simulate(
+    preset: Preset = "cluster",
+    job_file: JobFile = None,
+    nodes: Nodes = None,
+    gpus_per_node: GpusPerNode = None,
+    accelerator: Gpu = None,
+    run: Run = None,
+    seed: Seed = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")] = 8000,
+    grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")] = 3000,
+    allow_origin: Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")] = None,
+    public_port: Annotated[int | None, typer.Option(help="Port that browsers reach the console by, if another.")] = None,
+    state: Annotated[Path | None, typer.Option(help="File that keeps faults and checkpoint across restarts.")] = None,
+    per_rank_histogram: Annotated[bool, typer.Option("--per-rank-histogram", help="Step histogram per rank.")] = False,
+    blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
+) -> None:
+    """Simulate a training job in real time, and serve its metrics, its faults and the console."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        job = load_job(preset, job_file, nodes=nodes, gpus_per_node=gpus_per_node, accelerator=accelerator, run=run)
+        live = LiveJob(job, seed=seed, state_file=state)
+        listener = listen(host, port)
+    except (JobError, StateError, PortInUse) as error:
+        raise fail(error, 2) from None
+    errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
+    origins = web_origins(public_port or port, grafana_port, extra=tuple(allow_origin or ()))
+    if not serve(live, listener, origins=origins, per_rank_histogram=per_rank_histogram, blind=blind):
+        raise typer.Exit(1)
+
+
+@app.command()
+def history(
+    out: Annotated[Path, typer.Argument(help="Folder to write to.")],
+    preset: Preset = "cluster",
+    job_file: JobFile = None,
+    run: Run = None,
+    seed: Seed = 0,
+    hours: Annotated[float, typer.Option(min=0.1, max=48, help="How far back it reaches.")] = 2.0,
+    state: Annotated[Path | None, typer.Option(help="File to leave the run's last checkpoint in.")] = None,
+    rules: Annotated[Path, typer.Option(help="Recording rules to split into levels.")] = Path(
+        "prometheus/rules/recording.yml"
+    ),
+) -> None:
+    """Write a past of the job with three incidents, for loading into an empty Prometheus."""
+    try:
+        job = load_job(preset, job_file, run=run)
+        write_history(job, out, seed=seed, hours=hours, rules=rules, state_file=state, console=errors)
+    except (JobError, HistoryError) as error:
+        raise fail(error, 2) from None
+
+
+@app.command()
+def lab(
+    preset: Preset = "cluster",
+    job_file: JobFile = None,
+    seed: Seed = 0,
+    root: Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")] = Path(),
+    port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT")] = 8000,
+    prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT")] = 9090,
+    alertmanager_port: Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT")] = 9093,
+    grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT")] = 3000,
+    with_history: Annotated[bool, typer.Option("--history/--no-history", help="Preload two hours of past.")] = True,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")] = False,
+) -> None:
+    """Run simulator, Prometheus and Alertmanager on this machine, until Ctrl-C."""
+    ports = {"simulator": port, "prometheus": prometheus_port, "alertmanager": alertmanager_port}
+    try:
+        load_job(preset, job_file)
+        code = run_lab(
+            root.resolve(), preset=preset, job_file=job_file, seed=seed, ports=ports, grafana_port=grafana_port,
+            with_history=with_history, fresh=fresh, console=Console(highlight=False),
+        )  # fmt: skip
+    except (JobError, LabError, PortInUse) as error:
+        raise fail(error, 2) from None
+    raise typer.Exit(code)
+
+

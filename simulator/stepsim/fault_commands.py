@@ -1,0 +1,119 @@
+"""``stepscope fault``: start, stop and list faults of a running lab."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Annotated, Any
+
+import requests
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from stepsim.board import target_label
+
+fault_app = typer.Typer(no_args_is_help=True, help="Start, stop and list the faults of a running lab.")
+
+Url = Annotated[
+    str | None, typer.Option("--url", envvar="STEPSCOPE_URL", help="The simulator; else 127.0.0.1 at STEPSCOPE_PORT.")
+]
+Port = Annotated[int, typer.Option(envvar="STEPSCOPE_PORT", hidden=True)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+ACTION = {"X-Stepscope-Action": "cli"}
+
+
+@fault_app.command()
+def start(
+    fault: Annotated[str, typer.Argument(help="Its name; see 'stepscope fault catalogue'.")],
+    rank: Annotated[int | None, typer.Option(help="Strike this rank.")] = None,
+    node: Annotated[str | None, typer.Option(help="Strike this node, such as node-1.")] = None,
+    severity: Annotated[str | None, typer.Option(help="A number; what it means is in the catalogue.")] = None,
+    ramp: Annotated[str | None, typer.Option(help="Time to full severity, such as 30s.")] = None,
+    duration: Annotated[str | None, typer.Option(help="End by itself after this time, such as 10m.")] = None,
+    url: Url = None,
+    port: Port = 8000,
+    as_json: AsJson = False,
+) -> None:
+    """Start a fault while the job runs."""
+    target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
+    request = {"fault": fault, "target": target, "severity": _number(severity), "ramp": ramp, "duration": duration}
+    wanted = {key: value for key, value in request.items() if value is not None}
+    started = _call("POST", "/faults", url, port, json=wanted)
+    _print(started, as_json, f"started {_sentence(started)}. Stop it: stepscope fault stop {started['id']}")
+
+
+@fault_app.command()
+def stop(
+    fault_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="The fault's id; without it, all.")] = None,
+    url: Url = None,
+    port: Port = 8000,
+) -> None:
+    """Stop a fault, or all of them."""
+    _call("DELETE", f"/faults/{fault_id}" if fault_id else "/faults", url, port)
+    Console().print(f"stopped {fault_id or 'all faults'}", highlight=False)
+
+
+@fault_app.command("list")
+def list_active(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
+    """Show the active faults."""
+    active = _call("GET", "/faults", url, port)
+    table = Table("id", "fault", "target", "severity", "ramp", "ends after")
+    for fault in active:
+        ends = fault["duration_seconds"]
+        table.add_row(fault["id"], fault["fault"], target_label(fault["target"]), f"{fault['severity']:g}",
+                      f"{fault['ramp_seconds']:g} s", f"{ends:g} s" if ends else "–")  # fmt: skip
+    _print(active, as_json, table if active else "no fault is active")
+
+
+@fault_app.command()
+def catalogue(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
+    """Show the faults that there are, and what their severity means."""
+    known = _call("GET", "/faults/catalogue", url, port)
+    table = Table("fault", "strikes a", "what it does", "severity", "mild / plain / severe", show_lines=True)
+    for fault in known["faults"]:
+        scale = fault["severity"]
+        examples = " / ".join(f"{scale[grade]:g}" for grade in ("mild", "plain", "severe"))
+        table.add_row(fault["name"], fault["target"], fault["description"], scale["meaning"], examples)
+    _print(known, as_json, table)
+
+
+def _sentence(fault: dict[str, Any]) -> str:
+    return f"{fault['fault']} on {target_label(fault['target'])}, severity {fault['severity']:g}, id {fault['id']}"
+
+
+def _print(value: Any, as_json: bool, text: Any) -> None:
+    if as_json:
+        typer.echo(json.dumps(value))
+    else:
+        Console().print(text, highlight=False)
+
+
+def _number(severity: str | None) -> float | str | None:
+    """What is not a number goes to the API as it is: its answer says what is allowed."""
+    try:
+        number = float(severity) if severity is not None else None
+    except ValueError:
+        return severity
+    return severity if number is not None and not isfinite(number) else number
+
+
+def _call(method: str, path: str, url: str | None, port: int, **options: Any) -> Any:
+    base = (url or f"http://127.0.0.1:{port}").rstrip("/")
+    try:
+        answer = requests.request(method, base + path, headers=ACTION, timeout=10, **options)
+    except requests.RequestException:
+        raise _fail(f"no simulator answers at {base}. Start one with 'make lab', or name it with --url.", 1) from None
+    if answer.status_code >= 400:
+        try:
+            message = answer.json()["error"]
+        except (ValueError, KeyError):
+            message = f"{base} answered {answer.status_code}"
+        raise _fail(message, 2 if answer.status_code < 500 else 1)
+    return answer.json() if answer.content else None
+
+
+def _fail(message: str, code: int) -> typer.Exit:
+    Console(stderr=True).print(f"stepscope: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(code)

@@ -1,0 +1,126 @@
+"""A past for an empty Prometheus: two hours of the job with three incidents, so that no dashboard begins empty."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import yaml
+from rich.console import Console
+from rich.progress import track
+
+from stepsim.board import FaultBoard
+from stepsim.engine import Engine
+from stepsim.job import Job
+from stepsim.pages import Pages
+from stepsim.state import SavedState, save_state
+
+SCRAPE_SECONDS = 15.0
+FULL_LENGTH_RANKS = 64
+"""Larger jobs get a shorter past, so that writing and loading it stays a matter of seconds."""
+
+
+class HistoryError(ValueError):
+    """The past cannot be written."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Incident:
+    """A fault of the past. Times are shares of the whole span."""
+
+    fault: str
+    begins: float
+    lasts: float
+
+
+INCIDENTS = (
+    Incident(fault="straggler", begins=0.2, lasts=1 / 12),
+    Incident(fault="data_starvation", begins=0.5, lasts=1 / 12),
+    Incident(fault="gradient_explosion", begins=0.8, lasts=1 / 60),
+)
+
+
+def write_history(
+    job: Job,
+    out: Path,
+    *,
+    seed: int,
+    hours: float,
+    rules: Path,
+    state_file: Path | None = None,
+    console: Console,
+    now: float | None = None,
+) -> None:
+    """Write ``history.om``, the recording rules by level, and the span that they cover.
+
+    Samples carry the labels that a live scrape of the job would add, and end at ``now`` (by default the present).
+    With ``state_file`` the live job goes on where this past ends.
+    """
+    if not rules.is_file():
+        raise HistoryError(f"no recording rules at {rules}: run this in the project's folder, or give --rules")
+    out.mkdir(parents=True, exist_ok=True)
+    end = SCRAPE_SECONDS * ((now or time.time()) // SCRAPE_SECONDS)
+    start = end - 3600 * hours * min(1.0, FULL_LENGTH_RANKS / job.ranks)
+    levels = rule_levels(yaml.safe_load(rules.read_text(encoding="utf-8")))
+    for number, level in enumerate(levels, 1):
+        (out / f"recording-{number}.yml").write_text(yaml.safe_dump(level, sort_keys=False), encoding="utf-8")
+    (out / "empty.yml").write_text("global: {}\n", encoding="utf-8")
+    (out / "start").write_text(f"{start:.0f}", encoding="utf-8")
+    (out / "end").write_text(f"{end:.0f}", encoding="utf-8")
+
+    board = FaultBoard(job)
+    engine = Engine(job, board, seed=seed, now=start)
+    with (out / "history.om").open("w", encoding="utf-8") as file:
+        _simulate(engine, end, file, console)
+    if state_file:
+        engine.learner.save()
+        save_state(state_file, SavedState(checkpoint=engine.learner.checkpoint))
+
+
+def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:
+    start, span = engine.now, end - engine.now
+    pages = Pages(engine, lambda: engine.now, labelled_targets=True)
+    due = sorted(INCIDENTS, key=lambda incident: incident.begins)
+    scrapes = int(span / SCRAPE_SECONDS)
+    for number in track(range(1, scrapes + 1), "simulating the past", console=console, transient=True):
+        moment = start + number * SCRAPE_SECONDS
+        while due and start + due[0].begins * span <= engine.now:
+            incident = due.pop(0)
+            request = {"fault": incident.fault, "duration": incident.lasts * span}
+            engine.board.start(request, now=engine.now)
+        engine.advance(moment)
+        for source, node in pages.names():
+            file.write(_timed(pages.text(source, node), moment))
+    file.write("# EOF\n")
+
+
+def _timed(text: str, moment: float) -> str:
+    """The page's samples with their time, without comments: families may then appear once per scrape."""
+    lines = [line for line in text.split("\n") if line and line[0] != "#"]
+    return f" {moment:.0f}\n".join(lines) + f" {moment:.0f}\n" if lines else ""
+
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*:[a-zA-Z0-9_:]+")
+
+
+def rule_levels(rules: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Rule files, each of which needs only raw series and those of the files before it."""
+    by_name = {rule["record"]: rule for group in rules["groups"] for rule in group["rules"]}
+    depth: dict[str, int] = {}
+
+    def measure(name: str) -> int:
+        if name not in depth:
+            needed = set(_NAME.findall(by_name[name]["expr"])) & by_name.keys()
+            depth[name] = 1 + max((measure(other) for other in needed), default=0)
+        return depth[name]
+
+    for name in by_name:
+        measure(name)
+    return [
+        {"groups": [{"name": f"level-{level}", "rules": [by_name[n] for n in by_name if depth[n] == level]}]}
+        for level in range(1, max(depth.values()) + 1)
+    ]

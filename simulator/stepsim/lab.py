@@ -1,0 +1,240 @@
+"""``make lab``: simulator, Prometheus and Alertmanager on this machine, without Docker.
+
+The rule files are the same as compose's, and the configs differ in host and port only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import requests
+from rich.console import Console
+
+from stepsim.serving import listen
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+COMPOSE_ADDRESSES = {"simulator": 8000, "prometheus": 9090, "alertmanager": 9093}
+"""The service names and ports that the committed configs use."""
+
+BINARIES = {"prometheus": ("prometheus",), "alertmanager": ("alertmanager", "prometheus-alertmanager")}
+"""Names on PATH; Debian calls the second one differently."""
+
+
+class LabError(RuntimeError):
+    """The lab cannot start, or one of its parts died."""
+
+
+@dataclass(kw_only=True)
+class Part:
+    """One running program of the lab."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    url: str
+    ready_path: str
+    log: Path
+
+
+@dataclass(kw_only=True)
+class Lab:
+    root: Path
+    ports: Mapping[str, int]
+    console: Console
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "build" / "lab"
+
+    def url(self, name: str) -> str:
+        return f"http://127.0.0.1:{self.ports[name]}"
+
+    def start(self, name: str, command: list[str], ready_path: str) -> None:
+        """Start a part, and say so once it answers. Raises ``LabError`` when it does not."""
+        log = self.folder / f"{name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        part = Part(name=name, process=process, url=self.url(name), ready_path=ready_path, log=log)
+        self.parts.append(part)
+        deadline = time.monotonic() + READY_SECONDS
+        while not _answers(part.url + ready_path):
+            if process.poll() is not None:
+                raise LabError(f"{name} ended at once:\n{_tail(log)}")
+            if time.monotonic() > deadline:
+                raise LabError(f"{name} does not answer at {part.url} after {READY_SECONDS:.0f} s; its log: {log}")
+            time.sleep(0.1)
+        self.console.print(f"[green]ready[/]  {name:<13} {part.url}", highlight=False)
+
+    def watch(self) -> None:
+        """Return when a part has died; raises ``LabError`` then."""
+        while True:
+            for part in self.parts:
+                if part.process.poll() is not None:
+                    raise LabError(f"{part.name} ended with status {part.process.returncode}:\n{_tail(part.log)}")
+            time.sleep(0.3)
+
+    def stop(self) -> None:
+        """End what was started, last first; kill what does not end."""
+        for part in reversed(self.parts):
+            if part.process.poll() is None:
+                part.process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for part in self.parts:
+            try:
+                part.process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                part.process.kill()
+                part.process.wait()
+
+
+class Stopped(Exception):
+    """SIGINT or SIGTERM."""
+
+
+@contextmanager
+def _until_signalled() -> Iterator[None]:
+    def stop(signum: int, frame: object) -> None:
+        raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_lab(
+    root: Path,
+    *,
+    preset: str,
+    job_file: Path | None,
+    seed: int,
+    ports: Mapping[str, int],
+    grafana_port: int,
+    with_history: bool,
+    fresh: bool,
+    console: Console,
+) -> int:
+    """Run until Ctrl-C (0), or until a part dies (1). Raises ``LabError`` or ``PortInUse`` when it cannot start."""
+    if not (root / "prometheus" / "prometheus.yml").is_file():
+        raise LabError(f"{root} holds no prometheus/prometheus.yml: run this in the project's folder, or give --root")
+    for name, port in ports.items():
+        listen("127.0.0.1", port, way_out=f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT").close()
+    lab = Lab(root=root, ports=ports, console=console)
+    if fresh:
+        shutil.rmtree(lab.folder, ignore_errors=True)
+    lab.folder.mkdir(parents=True, exist_ok=True)
+    job = ["--preset", preset, "--seed", str(seed), *(["--job", str(job_file)] if job_file else [])]
+    with _until_signalled():
+        try:
+            _start_all(lab, job, grafana_port, with_history)
+            console.print("Trigger a fault on the console, or: stepscope fault start straggler. Ctrl-C stops the lab.")
+            lab.watch()
+        except Stopped:
+            console.print("stopping")
+        except LabError as error:
+            console.print(f"stepscope: {error}", style="red", markup=False)
+            return 1
+        finally:
+            lab.stop()
+    return 0
+
+
+def _start_all(lab: Lab, job: list[str], grafana_port: int, with_history: bool) -> None:
+    programs = {name: _which(*names) for name, names in BINARIES.items()}
+    write_configs(lab)
+    data = lab.folder / "prometheus"
+    if programs["prometheus"] and with_history and shutil.which("promtool"):
+        _preload(lab, job, data)
+    stepscope = [sys.executable, "-m", "stepsim", "simulate"]
+    lab.start(
+        "simulator",
+        [*stepscope, *job, "--port", str(lab.ports["simulator"]), "--grafana-port", str(grafana_port),
+         "--state", str(lab.folder / "state.json")],
+        "/healthz",
+    )  # fmt: skip
+    for name, program in programs.items():
+        if program is None:
+            package = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}[name]
+            lab.console.print(f"[yellow]absent[/] {name:<13} not on PATH; the console shows the essentials without it "
+                              f"(Debian: apt-get install {package})", highlight=False)  # fmt: skip
+    if program := programs["alertmanager"]:
+        lab.start("alertmanager", [
+            program, f"--config.file={lab.folder / 'alertmanager.yml'}",
+            f"--storage.path={lab.folder / 'alertmanager'}", "--cluster.listen-address=",
+            f"--web.listen-address=127.0.0.1:{lab.ports['alertmanager']}",
+        ], "/-/ready")  # fmt: skip
+    if program := programs["prometheus"]:
+        lab.start("prometheus", [
+            program, f"--config.file={lab.folder / 'prometheus.yml'}", f"--storage.tsdb.path={data}",
+            f"--web.listen-address=127.0.0.1:{lab.ports['prometheus']}",
+        ], "/-/ready")  # fmt: skip
+
+
+def _preload(lab: Lab, job: list[str], data: Path) -> None:
+    """Two hours of past into an empty Prometheus; what is missing then is the past, not the lab."""
+    if data.exists() and any(data.iterdir()):
+        return
+    past = lab.folder / "history"
+    started = time.monotonic()
+    rules = lab.root / "prometheus" / "rules" / "recording.yml"
+    data.mkdir(parents=True)
+    commands = (
+        [sys.executable, "-m", "stepsim", "history", str(past), *job, "--rules", str(rules),
+         "--state", str(lab.folder / "state.json")],
+        ["sh", str(lab.root / "prometheus" / "load-history.sh"), str(past), str(data), str(_free_port())],
+    )  # fmt: skip
+    with lab.console.status("simulating and loading two hours of past"):
+        for command in commands:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+            if done.returncode != 0:
+                shutil.rmtree(data, ignore_errors=True)
+                lab.console.print(f"[yellow]no past[/]: {done.stdout.decode(errors='replace').strip()}", highlight=False)
+                return
+    shutil.rmtree(past, ignore_errors=True)
+    lab.console.print(f"[green]loaded[/] two hours of past in {time.monotonic() - started:.0f} s", highlight=False)
+
+
+def write_configs(lab: Lab) -> None:
+    """The committed configs with this machine's addresses in place of compose's; rules stay where they are."""
+    for name in ("prometheus", "alertmanager"):
+        text = (lab.root / name / f"{name}.yml").read_text(encoding="utf-8")
+        for service, port in COMPOSE_ADDRESSES.items():
+            text = text.replace(f"{service}:{port}", f"127.0.0.1:{lab.ports[service]}")
+        (lab.folder / f"{name}.yml").write_text(text, encoding="utf-8")
+    rules = lab.folder / "rules"
+    if not rules.is_symlink():
+        rules.symlink_to(lab.root / "prometheus" / "rules")
+
+
+def _which(*names: str) -> str | None:
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def _free_port() -> int:
+    with listen("127.0.0.1", 0) as taken:
+        port: int = taken.getsockname()[1]
+    return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        return requests.get(url, timeout=1).status_code == 200
+    except requests.RequestException:
+        return False
+
+
+def _tail(log: Path, lines: int = 8) -> str:
+    return os.linesep.join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

@@ -1,0 +1,91 @@
+"""A simulated job in real time: the engine's thread, its state file, and what the last half minute looked like."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from stepsim.board import ActiveFault, FaultBoard, FaultError
+from stepsim.engine import Engine
+from stepsim.job import Job
+from stepsim.recent import Recent
+from stepsim.state import SavedState, load_state, save_state
+
+log = logging.getLogger("stepsim")
+
+LONGEST_SLEEP_SECONDS, SHORTEST_SLEEP_SECONDS = 0.25, 0.005
+
+
+class LiveJob:
+    """Runs until closed. ``failed`` is set when the engine's thread died, which ends the process."""
+
+    def __init__(
+        self, job: Job, *, seed: int = 0, state_file: Path | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
+        self._state_file = state_file
+        saved = load_state(state_file) if state_file else None
+        self._attempt = saved.attempt + 1 if saved else 0
+        checkpoint = saved.checkpoint if saved else None
+        self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
+        self.engine = Engine(
+            job, self.board, seed=seed + self._attempt, now=clock(), attempt=self._attempt, checkpoint=checkpoint
+        )
+        self.recent = Recent(self.engine)
+        self.failed = threading.Event()
+        self._closing = threading.Event()
+        self._saving = threading.Lock()
+        self.board.changed = self._save
+        self._save()
+        self._thread = threading.Thread(target=self._run, name="stepsim-engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        checkpoints = 0
+        try:
+            while not self._closing.is_set():
+                self.engine.advance(self._clock())
+                self.recent.sample()
+                if self.engine.totals.run.checkpoints != checkpoints:
+                    checkpoints = self.engine.totals.run.checkpoints
+                    self._save()
+                wait = self.engine.next_event() - self._clock()
+                self._closing.wait(min(max(wait, SHORTEST_SLEEP_SECONDS), LONGEST_SLEEP_SECONDS))
+        except Exception:
+            log.exception("the simulation stopped")
+            self.failed.set()
+
+    def _save(self) -> None:
+        if self._state_file is None:
+            return
+        state = SavedState(
+            attempt=self._attempt, checkpoint=self.engine.learner.checkpoint, faults=self.board.active()
+        )
+        with self._saving:
+            try:
+                save_state(self._state_file, state)
+            except OSError as error:
+                log.error("cannot save faults and checkpoint: %s", error)
+
+
+def _applicable(job: Job, saved: SavedState, now: float) -> list[ActiveFault]:
+    """The saved faults that this job can have: it may have fewer ranks than the one that saved them."""
+    board = FaultBoard(job)
+    kept = []
+    for fault in saved.faults:
+        try:
+            board.check({"fault": fault.fault, "target": fault.target, "severity": fault.severity}, now)
+        except FaultError as error:
+            log.warning("dropped a saved fault that this job cannot have: %s", error)
+        else:
+            kept.append(fault)
+    return kept

@@ -1,0 +1,106 @@
+"""The last half minute of a job in words and numbers, for the console: no Prometheus needed."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stepscope.phases import PHASES
+from stepsim.draws import FloatArray
+from stepsim.engine import Engine
+
+WINDOW_SECONDS = 30.0
+TRACE_SECONDS = 300.0
+CULPRIT_SHARE = 0.08
+"""Of the wall time that one rank or node must cost before it is named: jitter spreads less than this over all."""
+CONCENTRATION = 0.6
+"""Of all late seconds that one culprit must have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    time: float
+    steps: int
+    path: FloatArray
+    late: FloatArray
+    """Shape (phases, ranks)."""
+    late_nodes: FloatArray
+    """Shape (phases, nodes)."""
+    utilization: float
+
+
+class Recent:
+    """Sampled once a second by the engine's thread; read by the API's."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS) + 1)
+        self._trace: deque[dict[str, float | None]] = deque(maxlen=int(TRACE_SECONDS))
+        self._next = engine.now
+
+    def sample(self) -> None:
+        engine = self._engine
+        if engine.now < self._next:
+            return
+        self._next = engine.now + 1.0
+        with engine.lock:
+            referee = engine.referee
+            self._samples.append(
+                Sample(
+                    time=engine.now,
+                    steps=engine.totals.steps,
+                    path=np.array(referee.path_seconds),
+                    late=np.array(referee.late_seconds),
+                    late_nodes=np.array(referee.late_node_seconds),
+                    utilization=float(engine.telemetry.gpus.utilization.mean()),
+                )
+            )
+        report = self.report()
+        self._trace.append({key: report[key] for key in ("time", "utilization", "mfu", "data_wait")})
+
+    def report(self) -> dict[str, Any]:
+        """Ratios are shares of wall time; values that are not known yet are None."""
+        samples = list(self._samples)
+        job = self._engine.job
+        run = self._engine.totals.run
+        first, last = (samples[0], samples[-1]) if samples else (None, None)
+        steps = last.steps - first.steps if first and last else 0
+        path = last.path - first.path if first and last else np.zeros(len(PHASES))
+        wall = float(path.sum())
+        known = steps > 0 and wall > 0
+        mean = float(np.mean([sample.utilization for sample in samples[-10:]])) if samples else None
+        return {
+            "time": last.time if last else None,
+            "utilization": mean,
+            "mfu": job.flops_per_step * steps / (wall * job.gpu.peak_flops) if known else None,
+            "step_seconds": wall / steps if known else None,
+            "critical_path": dict(zip(PHASES, (path / wall).tolist(), strict=True)) if known else None,
+            "data_wait": float(path[0] / wall) if known else None,
+            "culprit": _culprit(job.node_name, first, last, wall) if known and first and last else None,
+            "loss": _finite(run.loss),
+            "gradient_norm": _finite(run.gradient_norm),
+            "nonfinite_steps": run.nonfinite,
+        }
+
+    def trace(self) -> list[dict[str, float | None]]:
+        return list(self._trace)
+
+
+def _finite(value: float | None) -> float | str | None:
+    """JSON has no NaN."""
+    return value if value is None or abs(value) < float("inf") else str(value)
+
+
+def _culprit(node_name: Any, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
+    """The rank, or else the node, that holds everyone up; None when lateness is small or spread."""
+    for kind, late in (("rank", last.late - first.late), ("node", last.late_nodes - first.late_nodes)):
+        by_suspect = late.sum(axis=0)
+        index = int(by_suspect.argmax())
+        share = float(by_suspect[index]) / wall
+        if share >= CULPRIT_SHARE and by_suspect[index] >= CONCENTRATION * by_suspect.sum():
+            phase = PHASES[int(late[:, index].argmax())]
+            return {kind: index if kind == "rank" else node_name(index), "phase": phase, "share": share}
+    return None

@@ -1,0 +1,57 @@
+"""Serves a live job over HTTP until it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import uvicorn
+
+from stepsim.api import create_app
+from stepsim.live import LiveJob
+
+
+class PortInUse(OSError):
+    """The address is taken, or may not be bound."""
+
+
+def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.socket:
+    """A listening socket. Raises ``PortInUse`` with the way out."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortInUse(
+            f"cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or set {way_out} to a free port."
+        ) from error
+    listener.listen(256)
+    return listener
+
+
+def web_origins(*ports: int, extra: tuple[str, ...] = ()) -> list[str]:
+    """The origins of pages served on this machine's loopback at those ports, and further ones."""
+    return [f"http://{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost")] + list(extra)
+
+
+def serve(
+    live: LiveJob, listener: socket.socket, *, origins: list[str], per_rank_histogram: bool = False, blind: bool = False
+) -> bool:
+    """Run until SIGINT or SIGTERM. False when the simulation failed."""
+    app = create_app(live, origins=origins, per_rank_histogram=per_rank_histogram, blind=blind)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+    server = uvicorn.Server(config)
+    threading.Thread(target=_stop_when_failed, args=(live, server), daemon=True).start()
+    live.start()
+    try:
+        server.run(sockets=[listener])
+    finally:
+        live.close()
+    return not live.failed.is_set()
+
+
+def _stop_when_failed(live: LiveJob, server: uvicorn.Server) -> None:
+    live.failed.wait()
+    server.should_exit = True
