@@ -54,4 +54,5 @@ done
 rm -rf "$aside/wal" "$aside/chunks_head" "$aside/lock" "$aside/queries.active"
 mv "$aside"/* "$data"/
 rmdir "$aside"
+rm "$history/history.om"
 echo "history: loaded"

@@ -33,10 +33,19 @@ class Operations(Protocol):
         """One column of a table: the value of each row at that index."""
 
     def medians_without(self, rows: Rows, index: int) -> list[float]:
-        """For each row the median of all values but the one at that index; of an even number, the lower middle."""
+        """For each row the median of all values but the one at that index; see ``middle``."""
 
     def by_node(self, rows: Rows, nodes: Sequence[int]) -> Rows:
-        """For each row the lower median over the ranks of each node; ``nodes`` names the node of each rank."""
+        """For each row the median over the ranks of each node, see ``middle``; ``nodes`` names each rank's node."""
+
+
+def middle(row: int, count: int) -> int:
+    """Index of the median among so many sorted values; of an even number the one that arrived earlier.
+
+    That is the lower middle of a phase's seconds, and the upper middle in the all-reduce row: who waited longer
+    arrived earlier. So half of a node does not speak for it.
+    """
+    return count // 2 if row == ALLREDUCE else (count - 1) // 2
 
 
 class PlainOperations:
@@ -57,17 +66,19 @@ class PlainOperations:
         return [row[index] for row in rows]
 
     def medians_without(self, rows: Rows, index: int) -> list[float]:
-        return [_lower_median([*row[:index], *row[index + 1 :]]) for row in rows]
+        return [_median(number, [*row[:index], *row[index + 1 :]]) for number, row in enumerate(rows)]
 
     def by_node(self, rows: Rows, nodes: Sequence[int]) -> list[list[float]]:
         members: list[list[int]] = [[] for _ in range(max(nodes) + 1)]
         for rank, node in enumerate(nodes):
             members[node].append(rank)
-        return [[_lower_median([row[rank] for rank in ranks]) for ranks in members] for row in rows]
+        return [
+            [_median(number, [row[rank] for rank in ranks]) for ranks in members] for number, row in enumerate(rows)
+        ]
 
 
-def _lower_median(values: list[float]) -> float:
-    return sorted(values)[(len(values) - 1) // 2]
+def _median(row: int, values: list[float]) -> float:
+    return sorted(values)[middle(row, len(values))]
 
 
 PLAIN = PlainOperations()

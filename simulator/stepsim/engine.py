@@ -49,7 +49,8 @@ class Engine:
         self._plan: Plan = plan(board.params(now))
         self._state = State.start(self._plan, self._draws, now=now, step=self.learner.weights.step)
         self._timelines: deque[Timeline] = deque()
-        self._records: deque[StepRecord] = deque()
+        self._records: deque[tuple[float, StepRecord]] = deque()
+        """Not yet published, with the time at which the last rank has ended them."""
 
     def advance(self, until: float) -> None:
         """Simulate up to that moment, window by window: nothing that ends later is published."""
@@ -59,7 +60,7 @@ class Engine:
 
     def next_event(self) -> float:
         """When the next step or window ends: until then ``advance`` has nothing to publish."""
-        ends = float(self._records[0].ended.max()) if self._records else self.now
+        ends = self._records[0][0] if self._records else self.now
         return min(ends, self.telemetry.window_end)
 
     def current_phase(self, now: float) -> tuple[Column, Column] | None:
@@ -74,36 +75,35 @@ class Engine:
     def _advance_within(self, until: float) -> None:
         """As ``advance``, for a moment not later than the end of the current window."""
         with self.lock:
-            while (leaving := float(self._state.ends.min())) <= until:
-                self._simulate(leaving)
+            while self._state.first_end <= until:
+                self._simulate()
             if self.telemetry.window_end <= until:
                 blocked = self._state.loader.blocked_seconds(until)
                 self.telemetry.observe(self._timelines, self._plan, blocked)
-            while self._records and self._records[0].ended.max() <= until:
-                self._publish(self._records.popleft())
+            while self._records and self._records[0][0] <= until:
+                self._publish(self._records.popleft()[1])
             self._retire()
             self.now = until
 
-    def _simulate(self, now: float) -> None:
-        self._follow_board(now)
+    def _simulate(self) -> None:
+        self._follow_board(self._state.first_end)
         timeline = simulate_step(self._plan, self._state, self._draws)
         learning = self.learner.step(self._plan.params, self._draws.learning)
         if timeline.checkpointed:
             self.learner.save()
         self._timelines.append(timeline)
-        self._records.append(
-            StepRecord(
-                step=timeline.step,
-                attempt=self.attempt,
-                before=timeline.before(),
-                after=timeline.after(),
-                ended=timeline.ends,
-                tokens=self.job.tokens_per_gpu,
-                flops=self.job.flops_per_step,
-                learning=learning,
-                checkpointed=timeline.checkpointed,
-            )
+        record = StepRecord(
+            step=timeline.step,
+            attempt=self.attempt,
+            before=timeline.before(),
+            after=timeline.after(),
+            ended=timeline.ends,
+            tokens=self.job.tokens_per_gpu,
+            flops=self.job.flops_per_step,
+            learning=learning,
+            checkpointed=timeline.checkpointed,
         )
+        self._records.append((timeline.last_end, record))
 
     def _follow_board(self, now: float) -> None:
         """Take over what was started, ramped or stopped since the last step."""
@@ -123,7 +123,7 @@ class Engine:
     def _retire(self) -> None:
         """Forget timelines that no window and no current phase will ask for."""
         start = self.telemetry.window_start
-        while len(self._timelines) > 1 and self._timelines[0].ends.max() <= start:
+        while len(self._timelines) > 1 and self._timelines[0].last_end <= start:
             self._timelines.popleft()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from math import inf
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.critical_path import middle
 from stepscope.phases import ALLREDUCE, PHASES
 from stepscope.record import StepRecord
 from stepscope.totals import STEP_SECONDS_BOUNDS, WINDOW_STEPS, RunTotals, Totals
@@ -138,16 +140,32 @@ class ArrayOperations:
 
     def medians_without(self, rows: FloatArray, index: int) -> list[float]:
         """The k-th smallest of the others is the k-th of all, or the next one where the left-out value is among them."""
-        middle = (rows.shape[1] - 2) // 2
-        smallest = rows.copy()
-        smallest.partition((middle, middle + 1), axis=1)
-        here, following = smallest[:, middle], smallest[:, middle + 1]
+        middles = _middles(rows.shape[1] - 1)
+        ordered = rows.copy()
+        ordered.partition(_distinct(rows.shape[1] - 1, 2), axis=1)
+        here, following = ordered[_ROWS, middles], ordered[_ROWS, middles + 1]
         values: list[float] = np.where(rows[:, index] <= here, following, here).tolist()
         return values
 
     def by_node(self, rows: FloatArray, nodes: Sequence[int]) -> FloatArray:
         size = self._gpus_per_node
-        middle = (size - 1) // 2
+        middles = _middles(size)
         ordered = rows.reshape(len(rows), -1, size).copy()
-        ordered.partition(middle, axis=2)
-        return ordered[:, :, middle]
+        ordered.partition(_distinct(size, 1), axis=2)
+        medians: FloatArray = ordered[_ROWS, :, middles]
+        return medians
+
+
+_ROWS = np.arange(len(PHASES))
+
+
+@cache
+def _middles(count: int) -> npt.NDArray[np.intp]:
+    """The index of each row's median among so many sorted values."""
+    return np.array([middle(row, count) for row in range(len(PHASES))])
+
+
+@cache
+def _distinct(count: int, following: int) -> tuple[int, ...]:
+    """All indices that ``_middles`` names, each with so many in a row from there."""
+    return tuple(sorted({int(index) + more for index in _middles(count) for more in range(following)}))

@@ -78,13 +78,14 @@ def write_history(
         _simulate(engine, end, file, console)
     if state_file:
         engine.learner.save()
-        save_state(state_file, SavedState(checkpoint=engine.learner.checkpoint))
+        save_state(state_file, SavedState(checkpoint=engine.learner.checkpoint, until=end))
 
 
 def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:
     start, span = engine.now, end - engine.now
     pages = Pages(engine, lambda: engine.now, labelled_targets=True)
     due = sorted(INCIDENTS, key=lambda incident: incident.begins)
+    shown = ""
     scrapes = int(span / SCRAPE_SECONDS)
     for number in track(range(1, scrapes + 1), "simulating the past", console=console, transient=True):
         moment = start + number * SCRAPE_SECONDS
@@ -94,8 +95,17 @@ def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> Non
             engine.board.start(request, now=engine.now)
         engine.advance(moment)
         for source, node in pages.names():
-            file.write(_timed(pages.text(source, node), moment))
+            text = pages.text(source, node)
+            if source == "truth":
+                text, shown = text + _ended(shown, text), text
+            file.write(_timed(text, moment))
     file.write("# EOF\n")
+
+
+def _ended(before: str, now: str) -> str:
+    """Zeros for the faults that are gone: a generated past has no staleness markers, which end a live series."""
+    series = {line.rpartition(" ")[0] for line in before.split("\n") if line.startswith("lab_fault_active")}
+    return "".join(f"{name} 0\n" for name in sorted(series) if f"{name} " not in now)
 
 
 def _timed(text: str, moment: float) -> str:

@@ -16,6 +16,7 @@ from stepsim.state import SavedState, load_state, save_state
 
 log = logging.getLogger("stepsim")
 
+CATCH_UP_SECONDS = 300.0
 LONGEST_SLEEP_SECONDS, SHORTEST_SLEEP_SECONDS = 0.25, 0.005
 
 
@@ -31,8 +32,9 @@ class LiveJob:
         self._attempt = saved.attempt + 1 if saved else 0
         checkpoint = saved.checkpoint if saved else None
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
+        begin = _begin(saved, clock())
         self.engine = Engine(
-            job, self.board, seed=seed + self._attempt, now=clock(), attempt=self._attempt, checkpoint=checkpoint
+            job, self.board, seed=seed + self._attempt, now=begin, attempt=self._attempt, checkpoint=checkpoint
         )
         self.recent = Recent(self.engine)
         self.failed = threading.Event()
@@ -75,6 +77,12 @@ class LiveJob:
                 save_state(self._state_file, state)
             except OSError as error:
                 log.error("cannot save faults and checkpoint: %s", error)
+
+
+def _begin(saved: SavedState | None, now: float) -> float:
+    """Where a generated past ends, if that was a moment ago: the engine catches up at once. Else now."""
+    until = saved.until if saved else None
+    return until if until is not None and 0 <= now - until < CATCH_UP_SECONDS else now
 
 
 def _applicable(job: Job, saved: SavedState, now: float) -> list[ActiveFault]:

@@ -39,6 +39,8 @@ class Plan:
     """Share of the backward after which each gradient bucket is ready, shape (buckets, 1)."""
     bucket_tail: FloatArray
     """Seconds of communication from a bucket's start to the last one's end, shape (buckets,)."""
+    hidden_seconds: float
+    """A backward at least as long leaves only the last bucket's communication exposed."""
     checkpoint_seconds: FloatArray
     """Rank 0 writes it, alone."""
     evaluation_seconds: float
@@ -63,6 +65,7 @@ def plan(params: Params) -> Plan:
         backward_seconds=seconds * 2 / 3,
         bucket_ready=ready[:, None],
         bucket_tail=tail,
+        hidden_seconds=float(((tail - tail[-1])[:-1] / (1 - ready)[:-1]).max(initial=0.0)),
         checkpoint_seconds=checkpoint,
         evaluation_seconds=job.schedule.evaluation_batches * done.seconds / 3,
     )
@@ -96,11 +99,13 @@ class State:
     step: int
     ends: FloatArray
     """When each rank ended its last step, seconds since the epoch, shape (ranks,)."""
+    first_end: float
     loader: Loader
 
     @classmethod
     def start(cls, plan: Plan, draws: Draws, *, now: float, step: int = 0) -> State:
-        return cls(step=step, ends=np.full(plan.params.job.ranks, now), loader=Loader.start(plan.params, draws, now))
+        ends = np.full(plan.params.job.ranks, now)
+        return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now))
 
 
 def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:
@@ -122,9 +127,10 @@ def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:
     edges[HOST] = edges[EVALUATION] + plan.evaluation_seconds if evaluation else edges[EVALUATION]
     np.add(edges[HOST], params.host_gap_seconds, out=edges[-1])
 
-    timeline = Timeline(step=state.step, edges=edges, checkpointed=checkpoint)
+    state.ends = edges[-1]
+    state.first_end, last_end = float(state.ends.min()), float(state.ends.max())
+    timeline = Timeline(step=state.step, edges=edges, last_end=last_end, checkpointed=checkpoint)
     state.step += 1
-    state.ends = timeline.ends
     return timeline
 
 
@@ -135,9 +141,8 @@ def _exit(plan: Plan, begin: FloatArray, end: FloatArray) -> float:
     remains of even the shortest backward, and then needs no second look.
     """
     seconds = end - begin
-    last = float(end.max() + plan.bucket_tail[-1])
-    if (plan.bucket_tail - plan.bucket_tail[-1] <= (1 - plan.bucket_ready[:, 0]) * seconds.min()).all():
-        return last
+    if seconds.min() >= plan.hidden_seconds:
+        return float(end.max() + plan.bucket_tail[-1])
     ready = (begin + plan.bucket_ready * seconds).max(axis=1)
     return float((ready + plan.bucket_tail).max())
 

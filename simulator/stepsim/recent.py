@@ -11,13 +11,17 @@ import numpy as np
 from stepscope.phases import PHASES
 from stepsim.draws import FloatArray
 from stepsim.engine import Engine
+from stepsim.job import Job
 
 WINDOW_SECONDS = 30.0
 TRACE_SECONDS = 300.0
 CULPRIT_SHARE = 0.08
 """Of the wall time that one rank or node must cost before it is named: jitter spreads less than this over all."""
-CONCENTRATION = 0.6
-"""Of all late seconds that one culprit must have."""
+CULPRIT_RANK_EXCESS, CULPRIT_NODE_EXCESS = 0.4, 0.18
+"""In so many more of the steps than its equal share must it, or one of its ranks, have arrived last. The alerts ask
+for the same."""
+CULPRIT_NODE_SECONDS = 0.7
+"""Of all late seconds, for a node."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +30,9 @@ class Sample:
     steps: int
     path: FloatArray
     late: FloatArray
-    """Shape (phases, ranks)."""
-    late_nodes: FloatArray
-    """Shape (phases, nodes)."""
+    """Seconds, shape (phases, ranks)."""
+    late_steps: FloatArray
+    """Shape (ranks,)."""
     utilization: float
 
 
@@ -54,7 +58,7 @@ class Recent:
                     steps=engine.totals.steps,
                     path=np.array(referee.path_seconds),
                     late=np.array(referee.late_seconds),
-                    late_nodes=np.array(referee.late_node_seconds),
+                    late_steps=np.array(referee.late_steps, dtype=float),
                     utilization=float(engine.telemetry.gpus.utilization.mean()),
                 )
             )
@@ -79,7 +83,7 @@ class Recent:
             "step_seconds": wall / steps if known else None,
             "critical_path": dict(zip(PHASES, (path / wall).tolist(), strict=True)) if known else None,
             "data_wait": float(path[0] / wall) if known else None,
-            "culprit": _culprit(job.node_name, first, last, wall) if known and first and last else None,
+            "culprit": _culprit(job, first, last, wall) if known and first and last else None,
             "loss": _finite(run.loss),
             "gradient_norm": _finite(run.gradient_norm),
             "nonfinite_steps": run.nonfinite,
@@ -94,13 +98,20 @@ def _finite(value: float | None) -> float | str | None:
     return value if value is None or abs(value) < float("inf") else str(value)
 
 
-def _culprit(node_name: Any, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
-    """The rank, or else the node, that holds everyone up; None when lateness is small or spread."""
-    for kind, late in (("rank", last.late - first.late), ("node", last.late_nodes - first.late_nodes)):
-        by_suspect = late.sum(axis=0)
-        index = int(by_suspect.argmax())
-        share = float(by_suspect[index]) / wall
-        if share >= CULPRIT_SHARE and by_suspect[index] >= CONCENTRATION * by_suspect.sum():
-            phase = PHASES[int(late[:, index].argmax())]
-            return {kind: index if kind == "rank" else node_name(index), "phase": phase, "share": share}
+def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
+    """The rank, or else the node, that holds everyone up; None when lateness is small, rare or spread."""
+    late, steps = last.late - first.late, last.late_steps - first.late_steps
+    by_node = (job.nodes, job.gpus_per_node)
+    node_late, node_steps = late.reshape(len(PHASES), *by_node).sum(axis=2), steps.reshape(by_node).sum(axis=1)
+    rank, node = int(late.sum(axis=0).argmax()), int(node_late.sum(axis=0).argmax())
+    if steps[rank] / steps.sum() - 1 / job.ranks > CULPRIT_RANK_EXCESS:
+        return _named({"rank": rank}, late[:, rank], wall)
+    seconds, excess = node_late[:, node].sum(), node_steps[node] / steps.sum() - 1 / job.nodes
+    if excess > CULPRIT_NODE_EXCESS and seconds > CULPRIT_NODE_SECONDS * late.sum():
+        return _named({"node": job.node_name(node)}, node_late[:, node], wall)
     return None
+
+
+def _named(who: dict[str, Any], late: FloatArray, wall: float) -> dict[str, Any] | None:
+    share = float(late.sum()) / wall
+    return {**who, "phase": PHASES[int(late.argmax())], "share": share} if share >= CULPRIT_SHARE else None

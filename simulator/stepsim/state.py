@@ -28,6 +28,8 @@ class SavedState:
     attempt: int = 0
     checkpoint: Weights = field(default_factory=Weights)
     faults: list[ActiveFault] = field(default_factory=list)
+    until: float | None = None
+    """Where a generated past ends, seconds since the epoch: the live job takes up there, so that no gap is seen."""
 
 
 _ADAPTER = TypeAdapter(SavedState)

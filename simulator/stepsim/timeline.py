@@ -22,6 +22,8 @@ class Timeline:
 
     step: int
     edges: FloatArray
+    last_end: float
+    """When the last rank ended the step."""
     checkpointed: bool = False
 
     @property

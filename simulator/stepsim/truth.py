@@ -26,7 +26,7 @@ class Truth:
 TRUTH: tuple[Metric, ...] = (
     Metric(
         name="lab_fault_active", kind="gauge", scope="run", labels=("fault", "target", "severity"),
-        help="Always 1: a fault that is being simulated.",
+        help="1 while the fault is being simulated.",
         values=lambda truth: [
             ((fault.fault, target_label(fault.target), f"{fault.severity:g}"), [1]) for fault in truth.active()
         ],
