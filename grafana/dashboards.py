@@ -115,13 +115,10 @@ def mirage() -> Json:
     )  # fmt: skip
     verdict = stat(
         "Who holds everyone up",
-        "The rank that arrives last in most steps and costs the run more than 8 % of its time, and the phase in which. "
-        "Late in turn, as with starved loaders or jitter, is nobody's fault.",
-        target(
-            'topk(1, rank:training_late_share:rate1m{run="$run"} > 0.08 '
-            'and on (run, rank) rank:training_late_steps_excess:rate1m{run="$run"} > 0.4)',
-            "rank {{rank}} on {{node}}: {{phase}}", instant=True,
-        ),
+        "The rank, or else the node, that costs the run more than 8 % of its time and comes last far more often than its "
+        "share, and the phase in which it is late. Late by turns, as with starved loaders or jitter, is nobody's fault.",
+        target('topk(1, rank:training_culprit:share{run="$run"})', "rank {{rank}} on {{node}}: {{phase}}", instant=True),
+        target('topk(1, node:training_culprit:share{run="$run"})', "{{node}}: {{phase}}", instant=True),
         unit="percentunit", text="name", size=26, noValue="no single culprit",
         color={"mode": "fixed", "fixedColor": BAD},
     )  # fmt: skip

@@ -102,8 +102,9 @@ def timeseries(title: str, description: str, *targets: Json, unit: str, stacked:
     return panel("timeseries", title, description, targets, unit=unit, custom=custom, options=options, **more)
 
 
-def stat(title: str, description: str, query: Json, *, unit: str, text: str = "value", size: int | None = None,
-         **more: Any) -> Json:  # fmt: skip
+def stat(
+    title: str, description: str, *targets: Json, unit: str, text: str = "value", size: int | None = None, **more: Any
+) -> Json:
     """One number, with its trend; ``text="name"`` shows the series' name instead."""
     options = {
         "colorMode": "value",
@@ -113,7 +114,7 @@ def stat(title: str, description: str, query: Json, *, unit: str, text: str = "v
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
         "text": {"valueSize": size} if size else {},
     }
-    return panel("stat", title, description, [query], unit=unit, options=options, **more)
+    return panel("stat", title, description, targets, unit=unit, options=options, **more)
 
 
 def bars(title: str, description: str, query: Json, *, unit: str, **more: Any) -> Json:

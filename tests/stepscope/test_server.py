@@ -1,0 +1,79 @@
+"""The library's own HTTP server."""
+
+import gzip
+import socket
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+
+from stepscope.server import MetricsServer, PortInUse
+
+
+@pytest.fixture
+def server():
+    """One page of some size."""
+    made = MetricsServer({"/metrics": lambda: "up 1\n" * 1000}, port=0)
+    yield made
+    made.close()
+
+
+def get(server, path="/metrics", **headers):
+    request = urllib.request.Request(f"http://127.0.0.1:{server.port}{path}", headers=headers)
+    return urllib.request.urlopen(request, timeout=5)
+
+
+def test_serves_a_page_with_its_content_type(server):
+    """Prometheus 3 rejects an answer without one."""
+    with get(server, "/metrics?x=1") as answer:
+        assert answer.read() == b"up 1\n" * 1000
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+
+
+def test_compresses_when_asked(server):
+    """Prometheus asks for gzip."""
+    with get(server, **{"Accept-Encoding": "gzip"}) as answer:
+        body = answer.read()
+        assert answer.headers["Content-Encoding"] == "gzip"
+    assert len(body) < 200
+    assert gzip.decompress(body) == b"up 1\n" * 1000
+
+
+def test_an_unknown_page_is_named_with_those_that_exist(server):
+    """404 says what there is."""
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(server, "/nothing")
+    assert error.value.code == 404
+    assert b"/metrics" in error.value.read()
+    error.value.close()
+
+
+def test_a_port_in_use_is_named_with_the_way_out(server):
+    """Two servers cannot share a port."""
+    with pytest.raises(PortInUse, match=f"127.0.0.1:{server.port}.*STEPSCOPE_METRICS_PORT"):
+        MetricsServer({}, port=server.port)
+
+
+def test_a_scraper_that_hangs_does_not_hold_up_others(server):
+    """Connected, half a request sent, and then silence."""
+    with socket.create_connection(("127.0.0.1", server.port)) as hanging:
+        hanging.sendall(b"GET /metrics HT")
+        with get(server) as answer:
+            assert answer.status == 200
+
+
+def test_fifty_scrapers_at_once_are_all_served(server):
+    """More than any sensible number of Prometheus servers."""
+    statuses = []
+
+    def scrape():
+        with get(server) as answer:
+            statuses.append((answer.status, len(answer.read())))
+
+    threads = [threading.Thread(target=scrape) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert statuses == [(200, 5000)] * 50
