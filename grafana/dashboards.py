@@ -129,8 +129,10 @@ def mirage() -> Json:
         target('topk(5, rank:training_late_share:rate1m{run="$run"} > 0.001)', instant=True, table=True),
         unit="none", noValue="nobody is late",
         columns={"rank": "Rank", "node": "Node", "phase": "Late in", "Value": "Share of time"},
-        overrides=[named("Share of time", custom__cellOptions={"type": "gauge", "mode": "basic"}, unit="percentunit", decimals=1, max=0.5, min=0,
-                         color={"mode": "fixed", "fixedColor": BAD})],
+        overrides=[
+            named("Share of time", custom__cellOptions={"type": "gauge", "mode": "basic"}, unit="percentunit",
+                  decimals=1, max=0.5, min=0, color={"mode": "fixed", "fixedColor": BAD}),
+        ],
     )  # fmt: skip
     alerts = table(
         "Alerts firing",

@@ -6,6 +6,7 @@ from stepsim.board import ActiveFault, FaultBoard
 from stepsim.engine import Engine
 from stepsim.job import load_job
 
+
 def pytest_addoption(parser):
     parser.addoption("--golden", action="store_true", help="write the golden files anew instead of comparing")
 

@@ -29,7 +29,9 @@ class Page:
 
     def read(self, source: Any) -> list[tuple[Metric, list[tuple[tuple[str, ...], list[Any]]]]]:
         """Copy the values of all columns. Hold the source's lock around this, and not around ``render``."""
-        return [(metric, [(labels, listed(column)) for labels, column in metric.values(source)]) for metric in self.table]
+        return [
+            (metric, [(labels, listed(column)) for labels, column in metric.values(source)]) for metric in self.table
+        ]
 
     def render(self, readings: Iterable[tuple[Metric, Values]]) -> str:
         """The page's text. A metric without any value does not appear."""
@@ -63,9 +65,7 @@ class Page:
         key = (metric.name, metric.scope, labels)
         if key not in self._prefixes:
             name, own = sample_name(metric, labels)
-            self._prefixes[key] = [
-                f"\n{name}{_braces({**series, **own})} " for series in self.series[metric.scope]
-            ]
+            self._prefixes[key] = [f"\n{name}{_braces({**series, **own})} " for series in self.series[metric.scope]]
         return self._prefixes[key]
 
 

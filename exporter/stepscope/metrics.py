@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from stepscope.phases import PHASES
 from stepscope.record import Column
-from stepscope.referee import OUTCOMES, Referee
+from stepscope.referee import OUTCOMES
 from stepscope.totals import STEP_SECONDS_BOUNDS, Totals
 
 Scope = Literal["rank", "node", "run", "gpu", "host"]

@@ -59,12 +59,18 @@ class Totals(Protocol):
     dropped: int
     tokens: float
     flops: float
-    phase_seconds: Rows
-    last_duration: Column
-    last_ended: Column
 
-    def add(self, record: StepRecord) -> None:
-        """Book one step."""
+    @property
+    def phase_seconds(self) -> Rows:
+        """Seconds by phase since the start."""
+
+    @property
+    def last_duration(self) -> Column:
+        """Seconds of the last step; None before the first one."""
+
+    @property
+    def last_ended(self) -> Column:
+        """When the last step ended, seconds since the epoch; None before the first one."""
 
     def floor(self) -> Column | None:
         """Smallest exposed all-reduce of the last ``WINDOW_STEPS`` steps, seconds; None before the first step."""

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -54,6 +55,7 @@ class Api:
             Route("/faults", self.start_fault, methods=["POST"]),
             Route("/faults", self.stop_all_faults, methods=["DELETE"]),
             Route("/faults/{fault_id}", self.stop_fault, methods=["DELETE"]),
+            Route("/runbooks/{alert}", self.runbook),
             Route("/alerts", self.list_alerts, methods=["GET"]),
             Route("/alerts", self.receive_alerts, methods=["POST"]),
         ]
@@ -132,6 +134,14 @@ class Api:
         content = files("stepsim").joinpath("console", name).read_text(encoding="utf-8")
         return Response(content, media_type=types[name], headers=_CONSOLE_HEADERS)
 
+    async def runbook(self, request: Request) -> Response:
+        """An alert's runbook, as it stands in docs/runbooks."""
+        known = {file.stem: file for file in runbooks_folder().glob("*.md")}
+        file = known.get(request.path_params["alert"])
+        if file is None:
+            return PlainTextResponse(f"no such runbook; there are: {' '.join(sorted(known))}\n", status_code=404)
+        return PlainTextResponse(file.read_text(encoding="utf-8"), headers={"x-content-type-options": "nosniff"})
+
     def _visible_faults(self) -> list[dict[str, Any]]:
         return [] if self._blind else [fault.to_dict() for fault in self._live.board.active()]
 
@@ -143,8 +153,17 @@ _CONSOLE_HEADERS = {
 }
 
 
+def runbooks_folder() -> Path:
+    """In the installed package, or in the source tree."""
+    installed = Path(__file__).parent / "runbooks"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "docs" / "runbooks"
+
+
 def _target(host: str, source: str, node: str) -> dict[str, Any]:
-    return {"targets": [host], "labels": {**target_labels(source, node), "__metrics_path__": metrics_path(source, node)}}
+    return {
+        "targets": [host],
+        "labels": {**target_labels(source, node), "__metrics_path__": metrics_path(source, node)},
+    }
 
 
 async def _body(request: Request) -> dict[str, Any]:

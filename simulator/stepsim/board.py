@@ -170,7 +170,7 @@ class FaultBoard:
             raise FaultError("target", f"{fault.name} strikes a {fault.target}: its target is written "
                              f"{json.dumps(plain)}, not {json.dumps(target)}")  # fmt: skip
         value = target[fault.target]
-        known = {"rank": self._is_rank, "node": self._is_node, "run": lambda value: value is True}[fault.target]
+        known = {"rank": self._is_rank, "node": self._is_node, "run": _is_true}[fault.target]
         if not known(value):
             allowed = {
                 "rank": f"0 to {self._job.ranks - 1}",
@@ -184,7 +184,13 @@ class FaultBoard:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self._job.ranks
 
     def _is_node(self, value: Any) -> bool:
-        return value in {self._job.node_name(node) for node in range(self._job.nodes)} if isinstance(value, str) else False
+        return (
+            value in {self._job.node_name(node) for node in range(self._job.nodes)} if isinstance(value, str) else False
+        )
+
+
+def _is_true(value: Any) -> bool:
+    return value is True
 
 
 def _severity(fault: Fault, value: Any) -> float:

@@ -10,5 +10,7 @@ def main() -> None:
     try:
         from stepsim.commands import app
     except ModuleNotFoundError as error:
-        sys.exit(f"stepscope: this command needs the lab's packages ({error.name} is missing): pip install 'stepscope[lab]'")
+        sys.exit(
+            f"stepscope: this command needs the lab's packages ({error.name} is missing): pip install 'stepscope[lab]'"
+        )
     app()

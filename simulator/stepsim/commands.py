@@ -51,8 +51,10 @@ def simulate(
     port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")] = 8000,
     grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")] = 3000,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")] = None,
-    public_port: Annotated[int | None, typer.Option(
-        envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another.")] = None,
+    public_port: Annotated[
+        int | None,
+        typer.Option(envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another."),
+    ] = None,
     state: Annotated[Path | None, typer.Option(help="File that keeps faults and checkpoint across restarts.")] = None,
     per_rank_histogram: Annotated[bool, typer.Option("--per-rank-histogram", help="Step histogram per rank.")] = False,
     blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
@@ -97,7 +99,9 @@ def lab(
     preset: Preset = "cluster",
     job_file: JobFile = None,
     seed: Seed = 0,
-    root: Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")] = Path(),
+    root: Annotated[
+        Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")
+    ] = Path(),
     port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT")] = 8000,
     prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT")] = 9090,
     alertmanager_port: Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT")] = 9093,
@@ -116,5 +120,3 @@ def lab(
     except (JobError, LabError, PortInUse) as error:
         raise fail(error, 2) from None
     raise typer.Exit(code)
-
-

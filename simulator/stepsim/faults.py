@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ def fault(description: str, *, target: TargetKind, severity: Severity) -> Callab
     """Enter a function into the fault list under its own name."""
 
     def enter(apply: Apply) -> Apply:
-        name: str = apply.__name__  # type: ignore[attr-defined]
+        name: str = apply.__name__
         FAULTS[name] = Fault(name=name, description=description, target=target, severity=severity, apply=apply)
         return apply
 

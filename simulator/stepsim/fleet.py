@@ -17,7 +17,6 @@ from stepscope.record import StepRecord
 from stepscope.totals import STEP_SECONDS_BOUNDS, WINDOW_STEPS, RunTotals, Totals
 from stepsim.draws import FloatArray
 
-
 _EDGES = (-inf, *STEP_SECONDS_BOUNDS, inf)
 
 FOLD_STEPS = 16
@@ -102,9 +101,6 @@ class NodeTotals:
         self.last_duration = fleet.last_duration[ranks] if fleet.steps else [None] * (ranks.stop - ranks.start)
         self.last_ended = fleet.last_ended[ranks] if fleet.steps else [None] * (ranks.stop - ranks.start)
         self._fleet, self._ranks = fleet, ranks
-
-    def add(self, record: StepRecord) -> None:
-        raise TypeError("a node's totals are a view: add the record to the fleet's")
 
     def floor(self) -> FloatArray | None:
         floor = self._fleet.floor()

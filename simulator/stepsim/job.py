@@ -164,9 +164,7 @@ class Job(Part):
         attention term, which fused attention removes), and the logits in bf16 and fp32.
         """
         n = self.model.parameters
-        activations = self.tokens_per_gpu * (
-            34 * self.model.layers * self.model.hidden + 6 * self.model.vocabulary
-        )
+        activations = self.tokens_per_gpu * (34 * self.model.layers * self.model.hidden + 6 * self.model.vocabulary)
         parts = {"parameters": 2.0 * n, "gradients": 2.0 * n, "optimizer": 12.0 * n}
         allocated = sum(parts.values())
         peak = allocated + activations

@@ -201,7 +201,9 @@ def _preload(lab: Lab, job: list[str], data: Path) -> None:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
             if done.returncode != 0:
                 shutil.rmtree(data, ignore_errors=True)
-                lab.console.print(f"[yellow]no past[/]: {done.stdout.decode(errors='replace').strip()}", highlight=False)
+                lab.console.print(
+                    f"[yellow]no past[/]: {done.stdout.decode(errors='replace').strip()}", highlight=False
+                )
                 return
     shutil.rmtree(past, ignore_errors=True)
     lab.console.print(f"[green]loaded[/] two hours of past in {time.monotonic() - started:.0f} s", highlight=False)

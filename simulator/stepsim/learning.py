@@ -80,7 +80,9 @@ class Learner:
         norm = sqrt(bulk**2 + weights.curvature * square)
         clipped = params.clip is not None and norm > params.clip
         applied = rate * params.clip / norm if clipped and params.clip is not None else rate
-        loss = bulk_loss(weights.spent, job.model.vocabulary) + SPIKE_LIMIT * 0.5 * square / (SPIKE_LIMIT + 0.5 * square)
+        loss = bulk_loss(weights.spent, job.model.vocabulary) + SPIKE_LIMIT * 0.5 * square / (
+            SPIKE_LIMIT + 0.5 * square
+        )
         self.weights = _updated(weights, applied, rate, noise)
         return Learning(
             loss=loss,

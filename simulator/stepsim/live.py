@@ -69,9 +69,7 @@ class LiveJob:
     def _save(self) -> None:
         if self._state_file is None:
             return
-        state = SavedState(
-            attempt=self._attempt, checkpoint=self.engine.learner.checkpoint, faults=self.board.active()
-        )
+        state = SavedState(attempt=self._attempt, checkpoint=self.engine.learner.checkpoint, faults=self.board.active())
         with self._saving:
             try:
                 save_state(self._state_file, state)

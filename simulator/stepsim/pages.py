@@ -17,6 +17,7 @@ from stepsim.fleet import NodeTotals
 from stepsim.probes import DCGM, NODE_EXPORTER, GpuNode, Host
 from stepsim.truth import TRUTH, Truth
 
+
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """A page, and how to get what it reads. Call ``source`` with the engine's lock held."""

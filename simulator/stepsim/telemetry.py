@@ -179,5 +179,3 @@ class Telemetry:
         self.gpus.observe(seconds, plan, WINDOW_SECONDS)
         self.hosts.observe(blocked, self.gpus.backwards, WINDOW_SECONDS)
         self.window_start = end
-
-

@@ -38,7 +38,7 @@ class Timeline:
     def before(self) -> FloatArray:
         """Seconds by phase up to the collective's exit, shape (phases, ranks)."""
         seconds = np.zeros((len(PHASES), self.edges.shape[1]))
-        np.subtract(self.edges[1:OPTIMIZER + 1], self.edges[:OPTIMIZER], out=seconds[:OPTIMIZER])
+        np.subtract(self.edges[1 : OPTIMIZER + 1], self.edges[:OPTIMIZER], out=seconds[:OPTIMIZER])
         return seconds
 
     def after(self) -> FloatArray:

@@ -12,7 +12,9 @@ def test_every_preset_fits_into_its_gpus(preset):
     assert job.memory_bytes()["reserved"] < 0.9 * job.gpu.memory_bytes
 
 
-@pytest.mark.parametrize(("preset", "ranks"), [("laptop", 4), ("node", 8), ("cluster", 32), ("pod", 256), ("large", 1024)])
+@pytest.mark.parametrize(
+    ("preset", "ranks"), [("laptop", 4), ("node", 8), ("cluster", 32), ("pod", 256), ("large", 1024)]
+)
 def test_presets_have_their_sizes(preset, ranks):
     """As the README names them."""
     assert load_job(preset).ranks == ranks

@@ -60,7 +60,9 @@ def test_the_catapult_spikes_and_recovers(cluster, factor, spike):
 @pytest.mark.parametrize(("factor", "steps"), [(4.0, 10), (6.0, 8), (10.0, 6), (20.0, 5)])
 def test_higher_learning_rates_overflow_without_clipping(cluster, factor, steps):
     """About two seconds after the change: less than a scrape."""
-    assert median(overflow(explode(cluster, factor, clip=None, seed=seed)) for seed in SEEDS) == pytest.approx(steps, abs=2)
+    assert median(overflow(explode(cluster, factor, clip=None, seed=seed)) for seed in SEEDS) == pytest.approx(
+        steps, abs=2
+    )
 
 
 @pytest.mark.parametrize(("factor", "peak"), [(4.0, 7.6), (6.0, 9.5), (10.0, 11.0)])

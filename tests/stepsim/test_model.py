@@ -1,5 +1,6 @@
 """The step model: causal, closed, and vectorised over ranks."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,9 @@ def steps(params, count, *, seed=1, skip=100, change=None):
 def refereed(job, timelines):
     referee = Referee([rank // job.gpus_per_node for rank in range(job.ranks)], ArrayOperations(job.gpus_per_node))
     for timeline in timelines:
-        referee.add(StepRecord(step=timeline.step, before=timeline.before(), after=timeline.after(), ended=timeline.ends))
+        referee.add(
+            StepRecord(step=timeline.step, before=timeline.before(), after=timeline.after(), ended=timeline.ends)
+        )
     return referee
 
 
@@ -50,7 +53,9 @@ def test_time_accounting_closes(preset):
 def test_every_phase_has_an_equation(cluster):
     """With a checkpoint due, each phase takes time."""
     params = Params.healthy(cluster)
-    params = replace(params, job=load_job("cluster", schedule={"checkpoint_every_steps": 5}), read_scale=params.read_scale * 10)
+    params = replace(
+        params, job=load_job("cluster", schedule={"checkpoint_every_steps": 5}), read_scale=params.read_scale * 10
+    )
     total = sum(timeline.before() + timeline.after() for timeline in steps(params, 50))
     assert [phase for phase, seconds in zip(PHASES, total.sum(axis=1), strict=True) if seconds <= 0] == []
 
@@ -58,7 +63,7 @@ def test_every_phase_has_an_equation(cluster):
 def test_laps_are_equally_long_on_all_ranks(cluster):
     """From one collective's exit to the next, while start-to-start durations differ."""
     timelines = steps(Params.healthy(cluster), 20)
-    for one, two in zip(timelines, timelines[1:], strict=False):
+    for one, two in itertools.pairwise(timelines):
         laps = (one.after() + two.before()).sum(axis=0)
         np.testing.assert_allclose(laps, two.exit - one.exit, atol=1e-9)
 
