@@ -1,4 +1,8 @@
-"""Fixtures that several packages' tests share."""
+"""Fixtures that several packages' tests share, and what is skipped where a service is missing."""
+
+import os
+import shutil
+import subprocess
 
 import pytest
 
@@ -9,6 +13,37 @@ from stepsim.job import load_job
 
 def pytest_addoption(parser):
     parser.addoption("--golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--quiet-hours", type=float, default=1.0, help="simulated hours that must fire no alert")
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs a service that is not here; services named in STEPSCOPE_REQUIRE are never skipped."""
+    required = os.environ.get("STEPSCOPE_REQUIRE", "").split()
+    missing = {name: reason for name, find in SERVICES.items() if name not in required and (reason := find())}
+    for item in items:
+        for name, reason in missing.items():
+            if item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def no_prometheus():
+    binaries = ("prometheus", "promtool", "amtool")
+    absent = [name for name in binaries if not shutil.which(name)]
+    if not (shutil.which("alertmanager") or shutil.which("prometheus-alertmanager")):
+        absent.append("alertmanager")
+    return f"not on PATH: {', '.join(absent)}" if absent else None
+
+
+def no_compose():
+    """The images must be there already: a test downloads nothing."""
+    images = [os.environ.get(name, "") for name in ("PROMETHEUS_IMAGE", "ALERTMANAGER_IMAGE", "PYTHON_IMAGE")]
+    if not shutil.which("docker") or not all(images):
+        return "no docker, or PROMETHEUS_IMAGE, ALERTMANAGER_IMAGE and PYTHON_IMAGE are not set"
+    done = subprocess.run(["docker", "image", "inspect", *images], capture_output=True, check=False)
+    return None if done.returncode == 0 else "no Docker engine that has the images"
+
+
+SERVICES = {"prometheus": no_prometheus, "compose": no_compose}
 
 
 EPOCH = 1_700_000_000.0

@@ -17,7 +17,7 @@ from stepscope.record import Column
 from stepscope.referee import OUTCOMES
 from stepscope.totals import STEP_SECONDS_BOUNDS, Totals
 
-Scope = Literal["rank", "node", "run", "gpu", "host"]
+Scope = Literal["rank", "node", "run", "gpu", "host", "cpu"]
 Values = Iterable[tuple[tuple[str, ...], Column]]
 
 RANK = ("run", "rank", "node")

@@ -102,6 +102,9 @@ def lab(
     root: Annotated[
         Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")
     ] = Path(),
+    data: Annotated[
+        Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab there.")
+    ] = None,
     port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT")] = 8000,
     prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT")] = 9090,
     alertmanager_port: Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT")] = 9093,
@@ -114,8 +117,9 @@ def lab(
     try:
         load_job(preset, job_file)
         code = run_lab(
-            root.resolve(), preset=preset, job_file=job_file, seed=seed, ports=ports, grafana_port=grafana_port,
-            with_history=with_history, fresh=fresh, console=Console(highlight=False),
+            root.resolve(), (data or root / "build" / "lab").resolve(), preset=preset, job_file=job_file, seed=seed,
+            ports=ports, grafana_port=grafana_port, with_history=with_history, fresh=fresh,
+            console=Console(highlight=False),
         )  # fmt: skip
     except (JobError, LabError, PortInUse) as error:
         raise fail(error, 2) from None

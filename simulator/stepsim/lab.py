@@ -49,13 +49,11 @@ class Part:
 @dataclass(kw_only=True)
 class Lab:
     root: Path
+    folder: Path
+    """Where data, logs and written configs go."""
     ports: Mapping[str, int]
     console: Console
     parts: list[Part] = field(default_factory=list)
-
-    @property
-    def folder(self) -> Path:
-        return self.root / "build" / "lab"
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.ports[name]}"
@@ -117,6 +115,7 @@ def _until_signalled() -> Iterator[None]:
 
 def run_lab(
     root: Path,
+    folder: Path,
     *,
     preset: str,
     job_file: Path | None,
@@ -132,9 +131,11 @@ def run_lab(
         raise LabError(f"{root} holds no prometheus/prometheus.yml: run this in the project's folder, or give --root")
     for name, port in ports.items():
         listen("127.0.0.1", port, way_out=f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT").close()
-    lab = Lab(root=root, ports=ports, console=console)
+    lab = Lab(root=root, folder=folder, ports=ports, console=console)
     if fresh:
-        shutil.rmtree(lab.folder, ignore_errors=True)
+        for name in ("prometheus", "alertmanager", "history"):
+            shutil.rmtree(lab.folder / name, ignore_errors=True)
+        (lab.folder / "state.json").unlink(missing_ok=True)
     lab.folder.mkdir(parents=True, exist_ok=True)
     job = ["--preset", preset, "--seed", str(seed), *(["--job", str(job_file)] if job_file else [])]
     with _until_signalled():

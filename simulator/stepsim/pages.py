@@ -56,6 +56,10 @@ class Pages:
         """Source and node of every page; the node is empty for the run's own."""
         return list(self._served)
 
+    def served(self) -> list[tuple[str, Served]]:
+        """Every page with its source's name."""
+        return [(source, served) for (source, _), served in self._served.items()]
+
     def text(self, source: str, node: str = "") -> str:
         """Raises ``KeyError`` for a page that does not exist."""
         served = self._served[source, node]
@@ -85,7 +89,8 @@ class Pages:
         self._serve("training", name, TRAINING, training, lambda: self._job(ranks, facts))
         gpus, hosts = engine.telemetry.gpus, engine.telemetry.hosts
         self._serve("dcgm", name, DCGM, {"gpu": [gpu_labels(engine, r) for r in every]}, lambda: GpuNode(gpus, ranks))
-        self._serve("node", name, NODE_EXPORTER, {"host": [{}]}, lambda: Host(hosts, gpus, node))
+        cpus: list[Labels] = [{"cpu": str(cpu)} for cpu in range(job.cpus_per_node)]
+        self._serve("node", name, NODE_EXPORTER, {"host": [{}], "cpu": cpus}, lambda: Host(hosts, gpus, node))
 
     def _referee_series(self) -> Series:
         job = self._engine.job

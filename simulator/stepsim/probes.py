@@ -149,9 +149,7 @@ class Host:
 def _cpu(host: Host) -> Values:
     cpus = host.hosts.job.cpus_per_node
     for mode in IO_MODES:
-        each = host.of(host.hosts.cpu_seconds[mode])[0] / cpus
-        for cpu in range(cpus):
-            yield (str(cpu), mode), [each]
+        yield (mode,), [host.of(host.hosts.cpu_seconds[mode])[0] / cpus] * cpus
 
 
 def _counter(name: str, help: str, value: Any, labels: tuple[str, ...] = ("device",)) -> Metric:
@@ -160,7 +158,7 @@ def _counter(name: str, help: str, value: Any, labels: tuple[str, ...] = ("devic
 
 
 NODE_EXPORTER: tuple[Metric, ...] = (
-    Metric(name="node_cpu_seconds_total", kind="counter", scope="host", labels=("cpu", "mode"),
+    Metric(name="node_cpu_seconds_total", kind="counter", scope="cpu", labels=("mode",),
            help="Seconds the CPUs spent in each mode.", values=_cpu),
     _counter("node_pressure_io_waiting_seconds_total",
              "Total time in seconds that processes have waited due to IO congestion",
@@ -181,8 +179,8 @@ NODE_EXPORTER: tuple[Metric, ...] = (
     Metric(name="node_memory_MemAvailable_bytes", kind="gauge", scope="host",
            help="Memory information field MemAvailable_bytes.",
            values=lambda h: [((), h.memory_available())]),
-    Metric(name="node_cpu_scaling_governor", kind="gauge", scope="host", labels=("cpu", "governor"),
+    Metric(name="node_cpu_scaling_governor", kind="gauge", scope="cpu", labels=("governor",),
            help="Current enabled CPU frequency governor.",
-           values=lambda h: [((str(cpu), "performance"), [1]) for cpu in range(h.hosts.job.cpus_per_node)]),
+           values=lambda h: [(("performance",), [1] * h.hosts.job.cpus_per_node)]),
 )  # fmt: skip
 """Read from a ``Host``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 
@@ -44,12 +45,18 @@ def serve(
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
     server = uvicorn.Server(config)
     threading.Thread(target=_stop_when_failed, args=(live, server), daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _already_handled)
     live.start()
     try:
         server.run(sockets=[listener])
     finally:
         live.close()
     return not live.failed.is_set()
+
+
+def _already_handled(signum: int, frame: object) -> None:
+    """uvicorn stops at a signal, and then raises it once more: that one would kill the process."""
 
 
 def _stop_when_failed(live: LiveJob, server: uvicorn.Server) -> None:

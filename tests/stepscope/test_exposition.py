@@ -66,7 +66,7 @@ def test_special_values_and_labels_are_written_as_prometheus_reads_them():
 @pytest.mark.parametrize(("source", "node", "table"), [("training", "node-0", TRAINING), ("referee", "", REFEREE)])
 def test_both_renderers_publish_the_same_samples(pages, source, node, table):
     """The page parses to what prometheus_client renders of the same table."""
-    served = pages._served[source, node]
+    served = next(served for name, served in pages.served() if name == source)
     assert {metric.name for metric in served.page.table} <= {metric.name for metric in table}
     read = served.source()
     registry = CollectorRegistry()

@@ -1,0 +1,233 @@
+"""Measures what the project promises about speed, prints a table, and writes build/bench.json.
+
+To add a measurement: add a function to ``MEASUREMENTS``. Medians; ratios are taken against a named alternative in the
+same run, because machines are shared and noisy. Run: make bench.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import psutil
+import requests
+from prometheus_client import CollectorRegistry, generate_latest
+from rich.console import Console
+from rich.table import Table
+
+from stepscope.collector import TableCollector
+from stepsim.board import FaultBoard
+from stepsim.engine import Engine
+from stepsim.job import Job, load_job
+from stepsim.pages import Pages
+
+ROOT = Path(__file__).parents[1]
+EPOCH = 1_700_000_000.0
+console = Console(stderr=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """One line of the table."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    better: Literal["lower", "higher"]
+
+    @property
+    def holds(self) -> bool:
+        return self.value <= self.target if self.better == "lower" else self.value >= self.target
+
+
+def timed(action: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    action()
+    return time.perf_counter() - began
+
+
+def engine(job: Job, seconds: float = 0.0) -> Engine:
+    made = Engine(job, FaultBoard(job), seed=1, now=EPOCH)
+    made.advance(EPOCH + seconds)
+    return made
+
+
+def simulation() -> Iterator[Result]:
+    """Simulated by elapsed time, all telemetry included, one core."""
+    for nodes, seconds, target in ((4, 300.0, 1500), (128, 100.0, 500), (2048, 10.0, 30)):
+        job = load_job("cluster", nodes=nodes)
+        speeds = []
+        for _ in range(5):
+            made = engine(job, 5.0)
+            speeds.append(seconds / timed(partial(made.advance, made.now + seconds)))
+        yield Result(name=f"simulation, {job.ranks:,} ranks", value=median(speeds), unit="× real time", target=target,
+                     better="higher")  # fmt: skip
+
+
+def rendering() -> Iterator[Result]:
+    """1,024 ranks with per-rank histograms: the whole scrape, and the training pages against prometheus_client."""
+    pages = Pages(engine(load_job("large"), 40.0), lambda: EPOCH + 40, per_rank_histogram=True)
+    names = pages.names()
+
+    def scrape() -> list[str]:
+        return [pages.text(*name) for name in names]
+
+    scrape()
+    yield Result(name="full scrape, 1,024 ranks, per-rank histograms", value=median(timed(scrape) for _ in range(9)),
+                 unit="s", target=0.15, better="lower")  # fmt: skip
+
+    read = [(served.page, served.source()) for name, served in pages.served() if name == "training"]
+    collectors = []
+    for page, source in read:
+        registry = CollectorRegistry()
+        registry.register(TableCollector(page, partial(_the, source)))
+        collectors.append(registry)
+
+    def ours() -> list[str]:
+        return [page.text(source) for page, source in read]
+
+    def theirs() -> list[bytes]:
+        return [generate_latest(registry) for registry in collectors]
+
+    theirs()
+    ratios = [timed(theirs) / timed(ours) for _ in range(5)]
+    yield Result(name="rendering, against prometheus_client", value=median(ratios), unit="× faster", target=40,
+                 better="higher")  # fmt: skip
+
+
+def _the(source: Any) -> Any:
+    return source
+
+
+def history() -> Iterator[Result]:
+    """Two hours of past: simulated, written, and loaded with all recorded series."""
+    if not shutil.which("promtool"):
+        console.print("history: skipped, promtool is not on PATH")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        past, data = Path(folder) / "past", Path(folder) / "data"
+        data.mkdir()
+        commands = (
+            [sys.executable, "-m", "stepsim", "history", str(past)],
+            ["sh", "prometheus/load-history.sh", str(past), str(data), str(free_port())],
+        )
+        seconds = sum(
+            timed(partial(subprocess.run, command, cwd=ROOT, check=True, capture_output=True)) for command in commands
+        )
+    yield Result(name="two hours of past, generated and loaded", value=seconds, unit="s", target=30, better="lower")
+
+
+def scraping() -> Iterator[Result]:
+    """A live simulator: memory at 1,024 ranks, and what scraping everything once a second costs at 512."""
+    with simulator("--preset", "large") as process:
+        time.sleep(5)
+        yield Result(name="memory, 1,024 ranks", value=process.info.memory_info().rss / 1e6, unit="MB", target=500,
+                     better="lower")  # fmt: skip
+    with simulator("--nodes", "64") as process:
+        paths = [target["labels"]["__metrics_path__"] for target in requests.get(process.url + "/sd", timeout=5).json()]
+        session = requests.Session()
+        quiet, busy = [], []
+        for _ in range(3):
+            quiet.append(core_share(process.info, 6.0, lambda: None))
+            busy.append(
+                core_share(process.info, 6.0, lambda: [session.get(process.url + path, timeout=5) for path in paths])
+            )
+        truth = session.get(process.url + "/metrics/truth", timeout=5).text
+        speed = next(float(line.split()[-1]) for line in truth.splitlines() if line.startswith("lab_speed_ratio"))
+    yield Result(name="scraping 512 ranks every second", value=100 * (median(busy) - median(quiet)), unit="% of a core",
+                 target=5, better="lower")  # fmt: skip
+    yield Result(name="the engine's pace meanwhile", value=speed, unit="× real time", target=0.99, better="higher")
+
+
+def core_share(process: psutil.Process, seconds: float, every_second: Callable[[], Any]) -> float:
+    """CPU time of a process by wall time while something happens once a second."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.is_set():
+            began = time.monotonic()
+            every_second()
+            stop.wait(max(0.0, 1.0 - (time.monotonic() - began)))
+
+    thread = threading.Thread(target=repeat)
+    before, began = sum(process.cpu_times()[:2]), time.monotonic()
+    thread.start()
+    time.sleep(seconds)
+    used, wall = sum(process.cpu_times()[:2]) - before, time.monotonic() - began
+    stop.set()
+    thread.join()
+    return used / wall
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    info: psutil.Process
+
+
+@contextmanager
+def simulator(*arguments: str) -> Iterator[Running]:
+    port = free_port()
+    command = [sys.executable, "-m", "stepsim", "simulate", "--port", str(port), "--per-rank-histogram", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(200):
+            try:
+                requests.get(url + "/healthz", timeout=1)
+                break
+            except requests.RequestException:
+                time.sleep(0.1)
+        yield Running(url=url, info=psutil.Process(process.pid))
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+MEASUREMENTS = (simulation, rendering, history, scraping)
+
+
+def main() -> int:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    results: list[Result] = []
+    for measure in MEASUREMENTS:
+        with console.status((measure.__doc__ or "").splitlines()[0]):
+            results.extend(measure())
+    table = Table("what", "measured", "target", "holds")
+    for result in results:
+        sign = "≤" if result.better == "lower" else "≥"
+        table.add_row(result.name, f"{result.value:,.3g} {result.unit}" if result.value < 100 else
+                      f"{result.value:,.0f} {result.unit}", f"{sign} {result.target:,g}",
+                      "[green]yes[/]" if result.holds else "[red]no[/]")  # fmt: skip
+    Console().print(table)
+    out = ROOT / "build" / "bench.json"
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps([{**asdict(r), "holds": r.holds} for r in results], indent=1) + "\n", encoding="utf-8")
+    Console().print(f"written to {out.relative_to(ROOT)}")
+    return 0 if all(result.holds for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

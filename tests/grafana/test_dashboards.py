@@ -1,0 +1,128 @@
+"""The dashboards as files: up to date, linted, and every query parsed."""
+
+import json
+import re
+import sys
+from itertools import combinations
+from pathlib import Path
+
+import promql_parser
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "grafana/dashboards").glob("*.json"))
+DASHBOARDS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES}
+PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items() for panel in dashboard["panels"]]
+QUERIES = [(panel["title"], target["expr"]) for _, panel in PANELS for target in panel.get("targets", [])]
+
+every_panel = pytest.mark.parametrize(
+    ("name", "panel"), PANELS, ids=lambda value: value if isinstance(value, str) else value["title"]
+)
+
+
+def substituted(expr, run="demo", price="2.5"):
+    """The query as Grafana sends it, for a scrape interval of 5 s."""
+    return expr.replace("$run", run).replace("${price}", price).replace("$__rate_interval", "20s")
+
+
+def test_the_committed_json_is_what_the_generator_writes(tmp_path, monkeypatch):
+    """``make generate`` changes nothing."""
+    monkeypatch.syspath_prepend(str(ROOT / "grafana"))
+    import dashboards
+
+    written = {file.name: file.read_text(encoding="utf-8") for file in dashboards.write(tmp_path)}
+    assert written == {file.name: file.read_text(encoding="utf-8") for file in FILES}
+    for module in ("dashboards", "panels"):
+        sys.modules.pop(module)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS.keys())
+def test_a_dashboard_follows_the_house_rules(dashboard):
+    """Read-only, one datasource by variable, variables that follow the time range, ids that are unique."""
+    assert dashboard["editable"] is False
+    assert dashboard["uid"].startswith("stepscope-")
+    assert dashboard["graphTooltip"] == 1
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+    assert variables["datasource"]["type"] == "datasource"
+    assert all(variable["refresh"] == 2 for variable in variables.values() if variable["type"] == "query")
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard["panels"])))
+    assert {name for name in used if not name.startswith("__")} <= variables.keys()
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS.keys())
+def test_panels_do_not_overlap_and_fill_the_width(dashboard):
+    """A grid of 24 columns."""
+    boxes = [panel["gridPos"] for panel in dashboard["panels"]]
+    assert all(box["x"] + box["w"] <= 24 for box in boxes)
+    for a, b in combinations(boxes, 2):
+        apart = (
+            a["x"] + a["w"] <= b["x"]
+            or b["x"] + b["w"] <= a["x"]
+            or a["y"] + a["h"] <= b["y"]
+            or b["y"] + b["h"] <= a["y"]
+        )
+        assert apart, (a, b)
+    area = max(box["y"] + box["h"] for box in boxes) * 24
+    assert sum(box["w"] * box["h"] for box in boxes) == area
+
+
+@every_panel
+def test_a_panel_explains_itself(name, panel):
+    """Title, a description that is a sentence, a unit, and the datasource by variable."""
+    assert panel["title"]
+    assert panel["description"].endswith(".")
+    if panel["type"] == "text":
+        return
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+    refs = [target["refId"] for target in panel["targets"]]
+    assert len(refs) == len(set(refs))
+
+
+@pytest.mark.parametrize(("title", "expr"), QUERIES)
+@pytest.mark.parametrize("price", ["2.5", "25", ""])
+def test_a_query_parses(title, expr, price):
+    """With every variable filled in; the price may be empty."""
+    promql_parser.parse(substituted(expr, price=price))
+
+
+@pytest.mark.parametrize(("title", "expr"), QUERIES)
+def test_a_query_reads_only_what_is_recorded_or_published(title, expr):
+    """No name that nobody writes."""
+    rules = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
+    recorded = {rule["record"] for group in rules["groups"] for rule in group["rules"]}
+    names = set(re.findall(r"\b(?:run|rank|node):[\w:]+", expr))
+    assert names <= recorded
+
+
+def test_one_colour_per_phase_everywhere():
+    """The console's too."""
+    css = (ROOT / "simulator/stepsim/console/console.css").read_text(encoding="utf-8").lower()
+    colours = {}
+    for _, panel in PANELS:
+        for override in panel.get("fieldConfig", {}).get("overrides", []):
+            for item in override["properties"]:
+                if item["id"] == "color":
+                    colours.setdefault(override["matcher"]["options"], set()).add(item["value"]["fixedColor"])
+    assert all(len(shades) == 1 for shades in colours.values())
+    for phase in ("data_wait", "h2d", "forward", "backward", "allreduce", "optimizer", "checkpoint", "other"):
+        (shade,) = colours[phase]
+        assert f"--{phase}: {shade.lower()};" in css
+
+
+def test_provisioning_points_at_what_exists():
+    """The datasource's uid and interval, the folder, the home dashboard."""
+    sources = yaml.safe_load((ROOT / "grafana/provisioning/datasources/prometheus.yml").read_text(encoding="utf-8"))
+    config = yaml.safe_load((ROOT / "prometheus/prometheus.yml").read_text(encoding="utf-8"))
+    (source,) = sources["datasources"]
+    assert source["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
+    assert source["uid"]
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["grafana"]
+    folder = "/var/lib/grafana-dashboards"
+    assert f"./grafana/dashboards:{folder}:ro" in compose["volumes"]
+    assert compose["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] == f"{folder}/{FILES[0].name}"
+    provider = yaml.safe_load((ROOT / "grafana/provisioning/dashboards/stepscope.yml").read_text(encoding="utf-8"))
+    assert provider["providers"][0]["options"]["path"] == folder

@@ -1,0 +1,100 @@
+"""The rule files: well-formed, complete, and firing exactly at their edges."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stepsim.faults import FAULTS
+from stepsim.history import rule_levels
+
+ROOT = Path(__file__).parents[2]
+ALERTS = [
+    rule
+    for group in yaml.safe_load((ROOT / "prometheus/rules/alerts.yml").read_text(encoding="utf-8"))["groups"]
+    for rule in group["rules"]
+]
+RECORDING = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
+
+
+def promtool(*arguments):
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "rules", "prometheus/rules/recording.yml", "prometheus/rules/alerts.yml"),
+        ("check", "config", "prometheus/prometheus.yml"),
+    ],
+)
+def test_promtool_accepts_rules_and_config(arguments):
+    """As they are committed."""
+    done = promtool(*arguments)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.prometheus
+def test_amtool_accepts_the_config_and_routes_every_alert_to_the_lab():
+    """Whatever its labels."""
+    config = "alertmanager/alertmanager.yml"
+    done = subprocess.run(["amtool", "check-config", config], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    for alert in ALERTS:
+        labels = [f"{name}={value}" for name, value in alert["labels"].items()]
+        routed = subprocess.run(
+            ["amtool", "config", "routes", "test", f"--config.file={config}", f"alertname={alert['alert']}", *labels],
+            capture_output=True, text=True, check=True, cwd=ROOT,
+        )  # fmt: skip
+        assert routed.stdout.strip() == "lab"
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("file", sorted((ROOT / "prometheus/tests").glob("*.yml")), ids=lambda file: file.stem)
+def test_alerts_fire_at_their_edge_and_not_before(file):
+    """promtool's own unit tests: pairs of quiet and firing."""
+    done = promtool("test", "rules", str(file))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_edge_pairs():
+    """Quiet and firing, in some file."""
+    text = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "prometheus/tests").glob("*.yml"))
+    for alert in ALERTS:
+        cases = re.findall(rf"alertname: {alert['alert']}\n\s+exp_alerts:(.*)", text)
+        assert any("[]" in case for case in cases), f"{alert['alert']} is never proven quiet"
+        assert any("[]" not in case for case in cases), f"{alert['alert']} is never proven firing"
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_is_complete(alert):
+    """Cause, severity, words for a human, and a runbook that exists."""
+    assert alert["labels"]["cause"] in FAULTS
+    assert alert["labels"]["severity"] in ("page", "ticket")
+    assert {"summary", "description", "runbook_url"} <= alert["annotations"].keys()
+    assert alert["annotations"]["runbook_url"].endswith(f"/runbooks/{alert['alert']}")
+    runbook = (ROOT / "docs/runbooks" / f"{alert['alert']}.md").read_text(encoding="utf-8")
+    assert runbook.startswith(f"# {alert['alert']}\n")
+    assert "## What to do" in runbook
+
+
+def test_every_fault_is_claimed_by_an_alert():
+    """One that is no exhibit."""
+    assert {alert["labels"]["cause"] for alert in ALERTS if "exhibit" not in alert["labels"]} == set(FAULTS)
+
+
+def test_levels_hold_each_rule_once_and_after_what_it_needs():
+    """So that a past can be backfilled level by level."""
+    levels = rule_levels(RECORDING)
+    known = set()
+    for level in levels:
+        names = {rule["record"] for rule in level["groups"][0]["rules"]}
+        for rule in level["groups"][0]["rules"]:
+            needed = set(re.findall(r"\w+:[\w:]+", rule["expr"]))
+            assert needed <= known, rule["record"]
+        known |= names
+    assert known == {rule["record"] for group in RECORDING["groups"] for rule in group["rules"]}
+    assert len(levels) >= 3

@@ -1,0 +1,267 @@
+"""The lab's HTTP API."""
+
+import json
+
+import jsonschema
+import pytest
+from starlette.testclient import TestClient
+
+from stepsim.api import create_app
+from stepsim.live import LiveJob
+
+ORIGIN = "http://127.0.0.1:3000"
+ACTION = {"X-Stepscope-Action": "test"}
+NOW = 1_700_000_100.0
+
+
+@pytest.fixture
+def live(cluster):
+    job = LiveJob(cluster, clock=lambda: NOW - 100)
+    for second in range(100):
+        job.engine.advance(NOW - 100 + second)
+        job.recent.sample()
+    return job
+
+
+@pytest.fixture
+def client(live):
+    return TestClient(create_app(live, origins=[ORIGIN], clock=lambda: NOW), base_url="http://lab:8000")
+
+
+def start(client, **request):
+    return client.post("/faults", json=request, headers=ACTION)
+
+
+def test_a_fault_is_started_listed_and_stopped(client):
+    """201 with its id, then 204."""
+    answer = start(client, fault="straggler", target={"rank": 7}, severity=2, ramp="10s", duration="10m")
+    assert answer.status_code == 201
+    fault = answer.json()
+    assert answer.headers["location"] == f"/faults/{fault['id']}"
+    assert (fault["target"], fault["severity"], fault["ramp_seconds"], fault["duration_seconds"]) == (
+        {"rank": 7},
+        2,
+        10,
+        600,
+    )
+    assert client.get("/faults").json() == [fault]
+    assert client.delete(f"/faults/{fault['id']}", headers=ACTION).status_code == 204
+    assert client.get("/faults").json() == []
+
+
+def test_all_faults_are_stopped_at_once(client):
+    """DELETE /faults."""
+    start(client, fault="straggler")
+    start(client, fault="data_starvation")
+    assert client.delete("/faults", headers=ACTION).status_code == 204
+    assert client.get("/faults").json() == []
+
+
+def test_defaults_come_from_the_catalogue(client):
+    """Only the fault's name is needed."""
+    fault = start(client, fault="straggler").json()
+    assert (fault["target"], fault["severity"], fault["duration_seconds"]) == ({"rank": 5}, 1.43, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b'{"fault": "straggler", "target": {"rank": 99}}', 422, "allowed: 0 to 31"),
+        (b'{"fault": "straggler", "severity": "fast"}', 422, "number from 1 to 20"),
+        (b'{"fault": "straggler", "severity": NaN}', 422, "number from 1 to 20"),
+        (b'{"fault": "straggler", "duration": -1}', 422, "seconds from 0 on"),
+        (b'{"fault": "nothing"}', 422, "there are straggler"),
+        (b'{"fault": ', 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b"\xff\xfe", 400, "not JSON"),
+        (b"[]", 400, "must be a JSON object"),
+        (b"", 400, "not JSON"),
+        (b'"' + b"x" * (2 << 20) + b'"', 400, "larger than"),
+    ],
+)
+def test_a_bad_request_is_explained_and_changes_nothing(client, body, status, said):
+    """4xx with what was wrong and what would be right."""
+    answer = client.post("/faults", content=body, headers=ACTION)
+    assert answer.status_code == status
+    assert said in answer.json()["error"]
+    assert client.get("/faults").json() == []
+
+
+def test_an_unknown_id_is_404(client):
+    """It says where to look."""
+    answer = client.delete("/faults/nope", headers=ACTION)
+    assert answer.status_code == 404
+    assert "GET /faults" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": ORIGIN}, {"X-Other": "1"}])
+def test_a_change_without_the_action_header_is_refused(client, headers):
+    """A foreign page's form cannot send that header."""
+    assert client.post("/faults", json={"fault": "straggler"}, headers=headers).status_code == 403
+    assert client.delete("/faults", headers=headers).status_code == 403
+    assert client.get("/faults").json() == []
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:3001", "http://127.0.0.1:3000.evil", "null",
+                                    "http://lab:8000"])  # fmt: skip
+def test_a_change_from_another_origin_is_refused(client, origin):
+    """Exactly the listed origins, even with the header; not even the host that the request was sent to."""
+    answer = client.post("/faults", json={"fault": "straggler"}, headers={**ACTION, "Origin": origin})
+    assert answer.status_code == 403
+    assert ORIGIN in answer.json()["error"]
+
+
+def test_grafanas_button_passes_the_preflight(client):
+    """OPTIONS with the exact origin, the method and Grafana's header; then the request itself."""
+    preflight = client.options("/faults", headers={
+        "Origin": ORIGIN, "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "content-type,x-grafana-action"})  # fmt: skip
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == ORIGIN
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    assert "x-grafana-action" in preflight.headers["access-control-allow-headers"]
+    answer = client.post("/faults", json={"fault": "straggler"}, headers={"X-Grafana-Action": "1", "Origin": ORIGIN})
+    assert answer.status_code == 201
+    assert answer.headers["access-control-allow-origin"] == ORIGIN
+
+
+def test_a_foreign_preflight_fails(client):
+    """So a browser never sends what would follow."""
+    preflight = client.options(
+        "/faults", headers={"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    assert preflight.status_code == 400
+    assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_the_catalogues_schema_accepts_what_the_api_accepts(client):
+    """And refuses what it refuses."""
+    catalogue = client.get("/faults/catalogue").json()
+    check = jsonschema.Draft202012Validator(catalogue["request_schema"])
+    for fault in catalogue["faults"]:
+        request = {"fault": fault["name"], "target": fault["default_target"], "severity": fault["severity"]["severe"]}
+        check.validate(request)
+        assert start(client, **request).status_code == 201
+    for bad in (
+        {"fault": "straggler", "target": {"rank": 32}},
+        {"fault": "straggler", "severity": "fast"},
+        {"fault": "x"},
+    ):
+        assert not check.is_valid(bad)
+        assert start(client, **bad).status_code == 422
+
+
+def test_discovery_lists_one_target_per_node_and_source(client):
+    """With the caller's address, and the node label only where the series lack it."""
+    targets = client.get("/sd").json()
+    assert {target["targets"][0] for target in targets} == {"lab:8000"}
+    jobs = [target["labels"]["job"] for target in targets]
+    assert {job: jobs.count(job) for job in jobs} == {"training": 4, "dcgm": 4, "node": 4, "referee": 1, "truth": 1}
+    for target in targets:
+        labels = target["labels"]
+        assert ("node" in labels) == (labels["job"] in ("dcgm", "node"))
+        page = client.get(labels["__metrics_path__"])
+        assert page.status_code == 200
+        assert page.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+def test_unknown_pages_say_what_there_is(client):
+    """404, in plain text."""
+    for path in ("/metrics/training/node-9", "/metrics/nothing", "/runbooks/Nothing"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert "there are:" in answer.text
+
+
+def test_the_truth_has_its_own_page(client):
+    """And only there do the lab's names appear."""
+    start(client, fault="straggler", target={"rank": 7})
+    assert 'lab_fault_active{fault="straggler",target="rank 7",severity="1.43"} 1' in client.get("/metrics/truth").text
+    for path in ("/metrics/training/node-0", "/metrics/dcgm/node-0", "/metrics/node/node-0", "/metrics/referee"):
+        assert "lab_" not in client.get(path).text
+
+
+def test_blind_mode_tells_nobody(live):
+    """No truth page, no fault listed."""
+    client = TestClient(create_app(live, origins=[], clock=lambda: NOW, blind=True))
+    assert start(client, fault="straggler").status_code == 201
+    assert client.get("/faults").json() == []
+    assert client.get("/status").json()["faults"] == []
+    assert client.get("/metrics/truth").status_code == 404
+    assert not any(target["labels"]["job"] == "truth" for target in client.get("/sd").json())
+
+
+NOTIFICATION = {"alerts": [{"status": "firing", "labels": {"alertname": "A", "run": "demo"}, "annotations": {"summary": "s"},
+                            "startsAt": "2026-01-01T00:00:00Z", "endsAt": "0001-01-01T00:00:00Z"}]}  # fmt: skip
+
+
+def test_alertmanagers_notifications_are_shown(client):
+    """Firing until it is resolved."""
+    assert client.post("/alerts", json=NOTIFICATION).json() == {"alerts": 1}
+    assert [alert["labels"]["alertname"] for alert in client.get("/alerts").json()["firing"]] == ["A"]
+    assert client.get("/status").json()["alerts"][0]["annotations"]["summary"] == "s"
+    client.post("/alerts", json={"alerts": [{**NOTIFICATION["alerts"][0], "status": "resolved"}]})
+    listed = client.get("/alerts").json()
+    assert listed["firing"] == []
+    assert [alert["status"] for alert in listed["received"]] == ["firing", "resolved"]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"alerts": 1}, {"alerts": [{}]}, {"alerts": [{"status": "firing", "labels": {"a": 1}}]}]
+)
+def test_what_is_no_notification_is_refused(client, body):
+    """With its form."""
+    answer = client.post("/alerts", json=body)
+    assert answer.status_code == 422
+    assert "Alertmanager notification" in answer.json()["error"]
+
+
+def test_the_webhook_takes_json_alone(client):
+    """A foreign page's form cannot post that."""
+    answer = client.post("/alerts", content=json.dumps(NOTIFICATION), headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+
+
+def test_the_status_reads_like_the_dashboard(client, live):
+    """Healthy first; then the straggler is named with its phase."""
+    healthy = client.get("/status").json()
+    assert 0.36 < healthy["mfu"] < 0.48
+    assert healthy["utilization"] > 0.95
+    assert healthy["culprit"] is None
+    assert sum(healthy["critical_path"].values()) == pytest.approx(1.0)
+    live.board.start({"fault": "straggler", "target": {"rank": 17}}, now=NOW)
+    for second in range(60):
+        live.engine.advance(NOW + second)
+        live.recent.sample()
+    ill = client.get("/status").json()
+    assert ill["mfu"] < 0.8 * healthy["mfu"]
+    assert (ill["culprit"]["rank"], ill["culprit"]["phase"]) == (17, "backward")
+    live.board.stop_all()
+    live.board.start({"fault": "storage_node_slow", "target": {"node": "node-1"}}, now=NOW + 60)
+    for second in range(60, 180):
+        live.engine.advance(NOW + second)
+        live.recent.sample()
+    assert client.get("/status").json()["culprit"]["node"] == "node-1"
+
+
+def test_the_console_and_its_files_are_served(client):
+    """With a policy that lets nothing foreign in."""
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for name, kind in (("console.js", "javascript"), ("console.css", "css")):
+        assert f"/console/{name}" in page.text
+        assert kind in client.get(f"/console/{name}").headers["content-type"]
+    assert client.get("/console/api.py").status_code == 404
+
+
+def test_runbooks_are_served(client):
+    """The alerts' links lead here."""
+    assert client.get("/runbooks/TrainingDataStarved").text.startswith("# TrainingDataStarved")
+
+
+def test_health_tells_when_the_simulation_died(client, live):
+    """503 then."""
+    assert client.get("/healthz").json() == {"status": "ok"}
+    live.failed.set()
+    assert client.get("/healthz").status_code == 503

@@ -1,0 +1,184 @@
+"""The command line: exit status 0 good, 1 a failure, 2 bad usage or input."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import requests
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "stepsim"]
+
+
+def run(*arguments, timeout=60, **environment):
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False,
+        env={**os.environ, "COLUMNS": "300", **environment},
+    )  # fmt: skip
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Simulator:
+    """A simulator in a process of its own."""
+
+    def __init__(self, port, *arguments):
+        self.url = f"http://127.0.0.1:{port}"
+        self.process = subprocess.Popen(
+            [*COMMAND, "simulate", "--port", str(port), *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                requests.get(self.url + "/healthz", timeout=1)
+                return
+            except requests.RequestException:
+                time.sleep(0.05)
+        raise AssertionError(self.process.communicate()[1])
+
+    def stop(self, sign=signal.SIGTERM):
+        self.process.send_signal(sign)
+        self.process.communicate(timeout=10)
+        return self.process.returncode
+
+
+@pytest.fixture(scope="module")
+def simulator():
+    made = Simulator(free_port(), "--preset", "laptop")
+    yield made
+    made.stop()
+
+
+def fault(simulator, *arguments):
+    return run("fault", *arguments, "--url", simulator.url)
+
+
+def test_faults_are_started_listed_and_stopped(simulator):
+    """As the README shows."""
+    started = fault(
+        simulator, "start", "straggler", "--rank", "2", "--severity", "1.5", "--ramp", "5s", "--duration", "1m"
+    )
+    assert started.returncode == 0
+    assert "straggler on rank 2, severity 1.5" in started.stdout
+    listed = json.loads(fault(simulator, "list", "--json").stdout)
+    assert [(one["fault"], one["ramp_seconds"], one["duration_seconds"]) for one in listed] == [("straggler", 5, 60)]
+    assert listed[0]["id"] in fault(simulator, "list").stdout
+    assert fault(simulator, "stop", listed[0]["id"]).returncode == 0
+    assert "no fault is active" in fault(simulator, "list").stdout
+    fault(simulator, "start", "data_starvation")
+    assert "all faults" in fault(simulator, "stop").stdout
+    assert json.loads(fault(simulator, "list", "--json").stdout) == []
+
+
+def test_the_catalogue_explains_every_severity(simulator):
+    """In a table, and as JSON."""
+    table = fault(simulator, "catalogue").stdout
+    known = json.loads(fault(simulator, "catalogue", "--json").stdout)["faults"]
+    assert len(known) == 5
+    assert all(one["name"] in table for one in known)
+    assert "1.15 / 1.43 / 2.5" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["start", "straggler", "--rank", "99"], "no rank 99; allowed: 0 to 3"),
+        (["start", "straggler", "--severity", "fast"], "not 'fast'"),
+        (["start", "straggler", "--severity", "nan"], "not 'nan'"),
+        (["start", "gremlins"], "unknown fault 'gremlins'; there are straggler"),
+        (["start", "straggler", "--duration", "-5s"], "90s, 10m or 1h30m"),
+        (["start", "straggler", "--node", "node-0"], "strikes a rank"),
+        (["start", "straggler", "--rank", "two"], "valid integer"),
+        (["stop", "nope"], "no active fault has the id 'nope'"),
+        (["start"], "Missing argument"),
+    ],
+)
+def test_bad_input_is_explained_with_exit_status_2(simulator, arguments, said):
+    """And nothing is started."""
+    done = fault(simulator, *arguments)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert json.loads(fault(simulator, "list", "--json").stdout) == []
+
+
+def test_no_simulator_is_exit_status_1():
+    """With the way out."""
+    done = run("fault", "list", "--url", f"http://127.0.0.1:{free_port()}")
+    assert done.returncode == 1
+    assert "make lab" in done.stderr
+
+
+def test_the_port_comes_from_the_environment(simulator):
+    """STEPSCOPE_PORT, as everywhere in the lab."""
+    assert run("fault", "list", STEPSCOPE_PORT=simulator.url.rpartition(":")[2]).returncode == 0
+
+
+def test_a_port_in_use_is_named(simulator):
+    """Exit status 2, and the way out."""
+    port = simulator.url.rpartition(":")[2]
+    done = run("simulate", "--port", port)
+    assert done.returncode == 2
+    assert re.search(rf"cannot listen on 127.0.0.1:{port}.*STEPSCOPE_PORT", done.stderr)
+
+
+def test_a_wrong_job_and_a_damaged_state_are_named(tmp_path):
+    """Before anything is served."""
+    job, state = tmp_path / "job.yml", tmp_path / "state.json"
+    job.write_text("nodse: 3")
+    done = run("simulate", "--job", str(job))
+    assert (done.returncode, "unknown key 'nodse'" in done.stderr) == (2, True)
+    state.write_text('{"version": 1, "faults": [')
+    done = run("simulate", "--port", "0", "--state", str(state))
+    assert (done.returncode, "is damaged" in done.stderr) == (2, True)
+    assert state.read_text() == '{"version": 1, "faults": ['
+    done = run("simulate", "--preset", "huge")
+    assert (done.returncode, "there are laptop" in done.stderr) == (2, True)
+    done = run("simulate", "--accelerator", "H1000")
+    assert (done.returncode, "known are A100 SXM" in done.stderr) == (2, True)
+
+
+def test_a_killed_simulator_comes_back_with_its_faults(tmp_path):
+    """SIGKILL: the state file is whole, the fault is restored, the counters begin anew."""
+    port, state = free_port(), tmp_path / "state.json"
+    first = Simulator(port, "--state", str(state))
+    body = {"fault": "straggler", "target": {"rank": 7}}
+    made = requests.post(first.url + "/faults", json=body, headers={"X-Stepscope-Action": "1"}, timeout=5).json()
+    time.sleep(2)
+    assert first.stop(signal.SIGKILL) == -signal.SIGKILL
+    again = Simulator(port, "--state", str(state))
+    try:
+        assert requests.get(again.url + "/faults", timeout=5).json() == [made]
+        text = requests.get(again.url + "/metrics/training/node-0", timeout=5).text
+        steps = [int(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("training_steps_total{")]
+        assert max(steps) < 10
+    finally:
+        assert again.stop() == 0
+
+
+def test_a_scraper_that_hangs_and_fifty_at_once_do_not_disturb_the_engine(simulator):
+    """It keeps its pace, and answers everybody."""
+    host, port = "127.0.0.1", int(simulator.url.rpartition(":")[2])
+    hanging = socket.create_connection((host, port))
+    hanging.sendall(b"GET /metrics/training/node-0 HTTP/1.1\r\nHost: x\r\n\r\n")
+    scrapers = [
+        subprocess.Popen([sys.executable, "-c", f"""
+import urllib.request
+for _ in range(4): assert b"training_steps_total" in urllib.request.urlopen("{simulator.url}/metrics/training/node-0").read()
+"""])
+        for _ in range(50)
+    ]  # fmt: skip
+    assert [scraper.wait(60) for scraper in scrapers] == [0] * 50
+    hanging.close()
+    truth = requests.get(simulator.url + "/metrics/truth", timeout=5).text
+    speed = next(float(line.rpartition(" ")[2]) for line in truth.splitlines() if line.startswith("lab_speed_ratio"))
+    assert speed > 0.9
