@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import yaml
 from rich.console import Console
 from rich.progress import track
@@ -19,7 +20,12 @@ from stepsim.job import Job
 from stepsim.pages import Pages
 from stepsim.state import SavedState, save_state
 
-SCRAPE_SECONDS = 15.0
+SCRAPE_SECONDS, LATE_SCRAPE_SECONDS, LATE_SECONDS = 15.0, 5.0, 120.0
+"""Between two samples; the last two minutes are sampled as densely as the live job is, because a rate over samples of
+mixed spacing reads too low."""
+LEAD_SECONDS = 15.0
+"""How far the past reaches beyond the present: about as long as writing and loading it takes on a laptop. Else the
+live job's first minute would begin with a hole, and every rate over it would read too low."""
 FULL_LENGTH_RANKS = 64
 """Larger jobs get a shorter past, so that writing and loading it stays a matter of seconds."""
 
@@ -57,13 +63,14 @@ def write_history(
 ) -> None:
     """Write ``history.om``, the recording rules by level, and the span that they cover.
 
-    Samples carry the labels that a live scrape of the job would add, and end at ``now`` (by default the present).
+    Samples carry the labels that a live scrape of the job would add, and end ``LEAD_SECONDS`` after ``now`` (by
+    default the present).
     With ``state_file`` the live job goes on where this past ends.
     """
     if not rules.is_file():
         raise HistoryError(f"no recording rules at {rules}: run this in the project's folder, or give --rules")
     out.mkdir(parents=True, exist_ok=True)
-    end = SCRAPE_SECONDS * ((now or time.time()) // SCRAPE_SECONDS)
+    end = float(round((now or time.time()) + LEAD_SECONDS))
     start = end - 3600 * hours * min(1.0, FULL_LENGTH_RANKS / job.ranks)
     levels = rule_levels(yaml.safe_load(rules.read_text(encoding="utf-8")))
     for number, level in enumerate(levels, 1):
@@ -86,9 +93,11 @@ def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> Non
     pages = Pages(engine, lambda: engine.now, labelled_targets=True)
     due = sorted(INCIDENTS, key=lambda incident: incident.begins)
     shown = ""
-    scrapes = int(span / SCRAPE_SECONDS)
-    for number in track(range(1, scrapes + 1), "simulating the past", console=console, transient=True):
-        moment = start + number * SCRAPE_SECONDS
+    moments = [
+        *np.arange(start + SCRAPE_SECONDS, end - LATE_SECONDS, SCRAPE_SECONDS).tolist(),
+        *np.arange(end - LATE_SECONDS, end + 1, LATE_SCRAPE_SECONDS).tolist(),
+    ]
+    for moment in track(moments, "simulating the past", console=console, transient=True):
         while due and start + due[0].begins * span <= engine.now:
             incident = due.pop(0)
             request = {"fault": incident.fault, "duration": incident.lasts * span}

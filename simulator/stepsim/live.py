@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stepsim.board import ActiveFault, FaultBoard, FaultError
 from stepsim.engine import Engine
+from stepsim.history import LEAD_SECONDS
 from stepsim.job import Job
 from stepsim.recent import Recent
 from stepsim.state import SavedState, load_state, save_state
@@ -55,7 +56,7 @@ class LiveJob:
         checkpoints = 0
         try:
             while not self._closing.is_set():
-                self.engine.advance(self._clock())
+                self.engine.advance(max(self._clock(), self.engine.now))
                 self.recent.sample()
                 if self.engine.totals.run.checkpoints != checkpoints:
                     checkpoints = self.engine.totals.run.checkpoints
@@ -78,9 +79,9 @@ class LiveJob:
 
 
 def _begin(saved: SavedState | None, now: float) -> float:
-    """Where a generated past ends, if that was a moment ago: the engine catches up at once. Else now."""
+    """Where a generated past ends, if that is about now: the engine catches up at once, or waits. Else now."""
     until = saved.until if saved else None
-    return until if until is not None and 0 <= now - until < CATCH_UP_SECONDS else now
+    return until if until is not None and -LEAD_SECONDS <= now - until < CATCH_UP_SECONDS else now
 
 
 def _applicable(job: Job, saved: SavedState, now: float) -> list[ActiveFault]:

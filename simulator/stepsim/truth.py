@@ -20,7 +20,7 @@ class Truth:
     def speed(self) -> float | None:
         """Simulated by elapsed time since the start: below 1 the machine cannot keep up."""
         elapsed = self._clock() - self._began
-        return (self._engine.now - self._began) / elapsed if elapsed > 0 else None
+        return (self._engine.now - self._began) / elapsed if elapsed > 1 else None
 
 
 TRUTH: tuple[Metric, ...] = (

@@ -58,13 +58,15 @@ function drawPath(shares) {
       bar.append(part);
       const swatch = element("i", "");
       swatch.style.background = `var(--${phase})`;
-      legend.append(swatch, element("span", phase));
+      const entry = element("span", "");
+      entry.append(swatch, element("span", phase));
+      legend.append(entry);
     }
   }
   Object.entries(shares).forEach(([phase, share], index) => {
     bar.children[index].style.flexGrow = share;
     bar.children[index].title = `${phase} ${percent(share)}`;
-    legend.children[2 * index + 1].textContent = `${phase} ${percent(share)}`;
+    legend.children[index].lastChild.textContent = `${phase} ${percent(share)}`;
   });
 }
 
@@ -73,7 +75,7 @@ function reading(status) {
   const culprit = status.culprit;
   if (culprit) {
     const who = "rank" in culprit ? `rank ${culprit.rank}` : culprit.node;
-    return `${who} holds everyone up: its ${culprit.phase} costs ${percent(culprit.share)} of all time.`;
+    return `${who} holds everyone up, mostly in ${culprit.phase}: it costs ${percent(culprit.share)} of all time.`;
   }
   const data = status.critical_path.data_wait;
   if (data > 0.15) return `Data wait is ${percent(data)} of the critical path, and no single rank or node is to blame.`;

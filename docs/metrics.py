@@ -1,0 +1,56 @@
+"""Writes docs/metrics.md: the metric tables, generated from the code. Run: make generate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stepscope.metrics import NODE, RANK, REFEREE, RUN, TRAINING, Metric
+from stepsim.probes import DCGM, NODE_EXPORTER
+from stepsim.truth import TRUTH
+
+FILE = Path(__file__).with_name("metrics.md")
+
+LABELS = {
+    "rank": RANK,
+    "node": NODE,
+    "run": RUN,
+    "gpu": ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"),
+    "host": (),
+    "cpu": ("cpu",),
+}
+
+SECTIONS = (
+    ("Training", "Published by every rank's process; the run's own by rank 0 alone.", TRAINING),
+    ("The critical path", "Published by the referee. Rank and node are those that were late.", REFEREE),
+    ("GPUs", "dcgm-exporter's names, units and labels. A counter that a device lacks is absent.", DCGM),
+    ("Hosts", "node_exporter's names.", NODE_EXPORTER),
+    ("Ground truth", "The lab's own endpoint, absent in blind mode. The run's labels are left out.", TRUTH),
+)
+
+HEAD = """\
+# Metrics
+
+Generated from the metric tables in the code by `make generate`: edit those, not this page.
+
+`phase` is one of `data_wait`, `h2d`, `forward`, `backward` (until the last local gradient is ready), `allreduce` (the
+exposed collective: waiting for others, plus transfer), `optimizer`, `checkpoint` and `other`. The phases of a rank add
+up to its wall time, exactly.
+"""
+
+
+def row(metric: Metric, section: str) -> str:
+    scope = () if section == "Ground truth" else LABELS[metric.scope]
+    labels = ", ".join(f"`{label}`" for label in (*scope, *metric.labels))
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+
+
+def page() -> str:
+    parts = [HEAD]
+    for title, text, table in SECTIONS:
+        rows = "\n".join(row(metric, title) for metric in table)
+        parts.append(f"## {title}\n\n{text}\n\n| name | type | labels | meaning |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+if __name__ == "__main__":
+    FILE.write_text(page(), encoding="utf-8")
