@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stepscope.metrics import NODE, RANK, REFEREE, RUN, TRAINING, Metric
+from stepscope.metrics import NODE, RANK, RANK_INFO, REFEREE, RUN, TRAINING, Metric
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 
@@ -12,6 +12,7 @@ FILE = Path(__file__).with_name("metrics.md")
 
 LABELS = {
     "rank": RANK,
+    "rank_info": RANK_INFO,
     "node": NODE,
     "run": RUN,
     "gpu": ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname"),

@@ -119,14 +119,18 @@ def mirage() -> Json:
         "share, and the phase in which it is late. Late by turns, as with starved loaders or jitter, is nobody's fault.",
         target('topk(1, rank:training_culprit:share{run="$run"})', "rank {{rank}} on {{node}}: {{phase}}", instant=True),
         target('topk(1, node:training_culprit:share{run="$run"})', "{{node}}: {{phase}}", instant=True),
-        unit="percentunit", text="name", size=26, noValue="no single culprit",
-        color={"mode": "fixed", "fixedColor": BAD},
+        target(
+            'vector(0) unless on () rank:training_culprit:share{run="$run"} '
+            'unless on () node:training_culprit:share{run="$run"}',
+            "no single culprit", instant=True,
+        ),
+        unit="percentunit", text="name", size=26, color={"mode": "thresholds"}, thresholds=steps((None, PLAIN), (0.01, BAD)),
     )  # fmt: skip
     late = table(
         "Who is late, and why",
         "Share of the run's time that others wait for this rank, by the phase in which it is late. One rank far above "
         "the rest is the culprit; many small ones are jitter or shared storage.",
-        target('topk(5, rank:training_late_share:rate1m{run="$run"} > 0.001)', instant=True, table=True),
+        target('topk(5, rank:training_late_share:rate1m{run="$run"} > 0)', instant=True, table=True),
         unit="none", noValue="nobody is late",
         columns={"rank": "Rank", "node": "Node", "phase": "Late in", "Value": "Share of time"},
         overrides=[
@@ -140,7 +144,9 @@ def mirage() -> Json:
         target('ALERTS{alertstate="firing",run="$run"}', instant=True, table=True),
         unit="none", noValue="No alert is firing",
         columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
-        links=[{"title": "Runbook", "url": "${console}/runbooks/${__data.fields.Alert}", "targetBlank": True}],
+        overrides=[
+            named("Alert", links=[{"title": "Runbook", "url": "${console}/runbooks/${__value.text}", "targetBlank": True}]),
+        ],
     )  # fmt: skip
     faults = text("Faults", "Links to the lab's console, which starts and stops faults.", FAULT_LINKS)
     utilization, mfu, useful, lost, step, cost = numbers

@@ -52,12 +52,14 @@ class Page:
 
     def _block(self, metric: Metric, labels: tuple[str, ...], column: list[Any]) -> str:
         prefixes = self.prefixes(metric, labels)
-        if None in column:
-            known = [(prefix, value) for prefix, value in zip(prefixes, column, strict=True) if value is not None]
-            prefixes, column = [prefix for prefix, _ in known], [value for _, value in known]
         pieces = [""] * (2 * len(prefixes))
         pieces[::2] = prefixes
-        pieces[1::2] = map(repr if all(map(isfinite, column)) else _number, column)
+        try:
+            pieces[1::2] = _written(column)
+        except TypeError:  # a value is None: its series is absent
+            known = [index for index, value in enumerate(column) if value is not None]
+            pieces[1::2] = _written([0 if value is None else value for value in column])
+            return "".join("".join(pieces[2 * index : 2 * index + 2]) for index in known)
         return "".join(pieces)
 
     def prefixes(self, metric: Metric, labels: tuple[str, ...]) -> list[str]:
@@ -85,6 +87,19 @@ def _braces(labels: Labels) -> str:
 
 def _escape(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _written(column: list[Any]) -> Iterable[str]:
+    """The values as text. Raises ``TypeError`` for a None among them.
+
+    The sum tells at the speed of C whether all are finite numbers; columns of equal values are common.
+    """
+    total = sum(column)
+    if total - total != 0:
+        return map(_number, column)
+    if column and column.count(column[0]) == len(column):
+        return [repr(column[0])] * len(column)
+    return map(repr, column)
 
 
 def _number(value: float) -> str:

@@ -7,8 +7,8 @@ is None, or a column that is not yielded: the series is then absent, never 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from stepscope.record import Column
 from stepscope.referee import OUTCOMES
 from stepscope.totals import STEP_SECONDS_BOUNDS, Totals
 
-Scope = Literal["rank", "node", "run", "gpu", "host", "cpu"]
+Scope = Literal["rank", "rank_info", "node", "run", "gpu", "host", "cpu"]
 Values = Iterable[tuple[tuple[str, ...], Column]]
 
 RANK = ("run", "rank", "node")
@@ -37,17 +37,7 @@ class Metric:
     values: Callable[[Any], Values]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankFacts:
-    """What does not change about a rank while it runs."""
-
-    info: tuple[str, ...]
-    """In the order of ``RANK_INFO``."""
-    memory_bytes: dict[str, float] = field(default_factory=dict)
-    """By kind: allocated, reserved, peak, parameters, gradients, optimizer; only those that are known."""
-
-
-RANK_INFO = ("local_rank", "gpu", "UUID", "device_name", "backend", "strategy")
+RANK_INFO = (*RANK, "local_rank", "gpu", "UUID", "device_name", "backend", "strategy")
 RUN_INFO = ("model", "parameters", "dtype", "world_size", "tokens_per_step", "unit", "flops_convention")
 
 
@@ -65,7 +55,8 @@ class Job:
     """The ranks of one process, as the metric table sees them."""
 
     totals: Totals
-    ranks: Sequence[RankFacts]
+    memory_bytes: Sequence[Mapping[str, float]]
+    """Per rank by kind: allocated, reserved, peak, parameters, gradients, optimizer; only those that are known."""
     run_info: tuple[str, ...]
     """In the order of ``RUN_INFO``."""
     peak: Peak | None = None
@@ -83,7 +74,7 @@ def listed(column: Column) -> list[Any]:
 
 
 def _every(job: Job, value: Any) -> Column:
-    return [value] * len(job.ranks)
+    return [value] * len(job.memory_bytes)
 
 
 def _one(value: float | None) -> Values:
@@ -128,7 +119,7 @@ def _added(a: list[int], b: list[int]) -> list[int]:
 
 def _memory(job: Job) -> Values:
     for kind in ("allocated", "reserved", "peak", "parameters", "gradients", "optimizer"):
-        yield (kind,), [facts.memory_bytes.get(kind) for facts in job.ranks]
+        yield (kind,), [known.get(kind) for known in job.memory_bytes]
 
 
 def _peak(job: Job) -> Values:
@@ -140,11 +131,6 @@ def _mfu(job: Job) -> Values:
     rate = job.totals.flops_per_second()
     if job.peak and rate is not None:
         yield (), [value / job.peak.flops for value in listed(rate)]
-
-
-def _rank_info(job: Job) -> Values:
-    for index, facts in enumerate(job.ranks):
-        yield facts.info, [1 if other == index else None for other in range(len(job.ranks))]
 
 
 TRAINING: tuple[Metric, ...] = (
@@ -210,8 +196,9 @@ TRAINING: tuple[Metric, ...] = (
         values=_memory,
     ),
     Metric(
-        name="training_rank_info", kind="gauge", labels=RANK_INFO,
-        help="Always 1: this rank's device and backend. Joins to GPU metrics by UUID.", values=_rank_info,
+        name="training_rank_info", kind="gauge", scope="rank_info",
+        help="Always 1: this rank's device and backend. Joins to GPU metrics by UUID.",
+        values=lambda job: _some(_every(job, 1)),
     ),
     Metric(
         name="training_run_info", kind="gauge", scope="run", labels=RUN_INFO,

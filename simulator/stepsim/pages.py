@@ -9,7 +9,7 @@ from typing import Any
 
 from stepscope import __version__
 from stepscope.exposition import Labels, Page, Series
-from stepscope.metrics import REFEREE, TRAINING, Metric, Peak, RankFacts
+from stepscope.metrics import REFEREE, TRAINING, Metric, Peak
 from stepscope.metrics import Job as JobSource
 from stepscope.mfu import PEAK_FLOPS
 from stepsim.engine import Engine
@@ -80,13 +80,14 @@ class Pages:
         ranks = slice(node * job.gpus_per_node, (node + 1) * job.gpus_per_node)
         every = range(ranks.start, ranks.stop)
         name = job.node_name(node)
-        facts = [rank_facts(engine, rank) for rank in every]
+        memory = [job.memory_bytes()] * len(every)
         training: Series = {
             "rank": [_rank_labels(engine, rank) for rank in every],
+            "rank_info": [_rank_info(engine, rank) for rank in every],
             "node": [{"run": job.run, "node": name}],
             "run": [{"run": job.run}] if node == 0 else [],
         }
-        self._serve("training", name, TRAINING, training, lambda: self._job(ranks, facts))
+        self._serve("training", name, TRAINING, training, lambda: self._job(ranks, memory))
         gpus, hosts = engine.telemetry.gpus, engine.telemetry.hosts
         self._serve("dcgm", name, DCGM, {"gpu": [gpu_labels(engine, r) for r in every]}, lambda: GpuNode(gpus, ranks))
         cpus: list[Labels] = [{"cpu": str(cpu)} for cpu in range(job.cpus_per_node)]
@@ -100,12 +101,12 @@ class Pages:
             "run": [{"run": job.run}],
         }
 
-    def _job(self, ranks: slice, facts: list[RankFacts]) -> JobSource:
+    def _job(self, ranks: slice, memory: list[dict[str, float]]) -> JobSource:
         job = self._engine.job
         now = self._engine.current_phase(self._clock())
         return JobSource(
             totals=NodeTotals(self._engine.totals, ranks),
-            ranks=facts,
+            memory_bytes=memory,
             run_info=(
                 job.model.name, f"{job.model.parameters:.0f}", "bf16", str(job.ranks), str(job.tokens_per_gpu),
                 "tokens", "6N + 12·L·H·Q·T (PaLM), all parameters, attention not halved",
@@ -150,10 +151,15 @@ def gpu_labels(engine: Engine, rank: int) -> Labels:
     }
 
 
-def rank_facts(engine: Engine, rank: int) -> RankFacts:
+def _rank_info(engine: Engine, rank: int) -> Labels:
     job = engine.job
     local = str(rank % job.gpus_per_node)
-    return RankFacts(
-        info=(local, local, gpu_uuid(job.run, rank), job.gpu.model_name, "simulated", "ddp"),
-        memory_bytes=job.memory_bytes(),
-    )
+    return {
+        **_rank_labels(engine, rank),
+        "local_rank": local,
+        "gpu": local,
+        "UUID": gpu_uuid(job.run, rank),
+        "device_name": job.gpu.model_name,
+        "backend": "simulated",
+        "strategy": "ddp",
+    }

@@ -4,6 +4,8 @@
 const byId = (id) => document.getElementById(id);
 const percent = (ratio) => (ratio === null ? "–" : `${(100 * ratio).toFixed(ratio < 0.1 ? 1 : 0)} %`);
 const number = (value) => (typeof value === "number" ? value.toPrecision(3) : value ?? "–");
+const duration = (seconds) =>
+  seconds === null ? "–" : seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(2)} s`;
 const action = { "X-Stepscope-Action": "console" };
 
 const targetText = (target) =>
@@ -105,7 +107,7 @@ async function refresh() {
   byId("job").textContent = `${job.ranks} × ${job.accelerator} on ${job.nodes} node${job.nodes > 1 ? "s" : ""}, ${job.model}`;
   byId("utilization").textContent = percent(status.utilization);
   byId("mfu").textContent = percent(status.mfu);
-  byId("step").textContent = status.step_seconds ? `${Math.round(1000 * status.step_seconds)} ms` : "–";
+  byId("step").textContent = duration(status.step_seconds);
   byId("loss").textContent = number(status.loss);
   byId("norm").textContent = number(status.gradient_norm);
   byId("reading").textContent = reading(status);
