@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.critical_path import middle
-from stepscope.phases import ALLREDUCE, PHASES
+from stepscope.phases import ALLREDUCE, OTHER, PHASES
 from stepscope.record import StepRecord
 from stepscope.totals import STEP_SECONDS_BOUNDS, WINDOW_STEPS, RunTotals, Totals
 from stepsim.draws import FloatArray
@@ -135,33 +135,33 @@ class ArrayOperations:
         return values
 
     def medians_without(self, rows: FloatArray, index: int) -> list[float]:
-        """The k-th smallest of the others is the k-th of all, or the next one where the left-out value is among them."""
-        middles = _middles(rows.shape[1] - 1)
+        """The k-th smallest of the others is the k-th of all, or the next one where the left-out value is below it."""
+        count = rows.shape[1] - 1
         ordered = rows.copy()
-        ordered.partition(_distinct(rows.shape[1] - 1, 2), axis=1)
-        here, following = ordered[_ROWS, middles], ordered[_ROWS, middles + 1]
-        values: list[float] = np.where(rows[:, index] <= here, following, here).tolist()
-        return values
+        ordered.partition(_wanted(count, 1), axis=1)
+        here, following = _medians(ordered, count).tolist(), _medians(ordered, count, 1).tolist()
+        own = rows[:, index].tolist()
+        return [after if mine <= at else at for mine, at, after in zip(own, here, following, strict=True)]
 
     def by_node(self, rows: FloatArray, nodes: Sequence[int]) -> FloatArray:
         size = self._gpus_per_node
-        middles = _middles(size)
         ordered = rows.reshape(len(rows), -1, size).copy()
-        ordered.partition(_distinct(size, 1), axis=2)
-        medians: FloatArray = ordered[_ROWS, :, middles]
-        return medians
+        ordered.partition(_wanted(size, 0), axis=2)
+        return _medians(ordered, size)
 
 
-_ROWS = np.arange(len(PHASES))
+def _medians(ordered: FloatArray, count: int, further: int = 0) -> FloatArray:
+    """Each row's median among so many sorted values along the last axis, or the value so much further on."""
+    lower, upper = middle(OTHER, count) + further, middle(ALLREDUCE, count) + further
+    medians = ordered[..., lower]
+    if upper != lower:
+        medians = medians.copy()
+        medians[ALLREDUCE] = ordered[ALLREDUCE, ..., upper]
+    return medians
 
 
 @cache
-def _middles(count: int) -> npt.NDArray[np.intp]:
-    """The index of each row's median among so many sorted values."""
-    return np.array([middle(row, count) for row in range(len(PHASES))])
-
-
-@cache
-def _distinct(count: int, following: int) -> tuple[int, ...]:
-    """All indices that ``_middles`` names, each with so many in a row from there."""
-    return tuple(sorted({int(index) + more for index in _middles(count) for more in range(following)}))
+def _wanted(count: int, further: int) -> tuple[int, ...]:
+    """The indices that ``_medians`` takes, and so many after them."""
+    middles = {middle(OTHER, count), middle(ALLREDUCE, count)}
+    return tuple(sorted({index + more for index in middles for more in range(further + 1)}))

@@ -124,7 +124,7 @@ async function refresh() {
 async function offerFaults() {
   const { faults } = await (await fetch("/faults/catalogue")).json();
   for (const fault of faults) {
-    const button = element("button", fault.name, { onclick: () => start(fault.name) });
+    const button = element("button", fault.name, { id: fault.name, onclick: () => start(fault.name) });
     button.append(element("small", `${targetText(fault.default_target)}, severity ${fault.severity.plain}. ${fault.description}`));
     byId("buttons").append(button);
   }
@@ -133,6 +133,7 @@ async function offerFaults() {
   );
 }
 
-offerFaults();
+// A dashboard's link names a fault after the #: show its button.
+offerFaults().then(() => document.getElementById(location.hash.slice(1))?.focus());
 refresh();
 setInterval(refresh, 1000);
