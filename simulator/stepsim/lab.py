@@ -141,7 +141,8 @@ def run_lab(
     with _until_signalled():
         try:
             _start_all(lab, job, grafana_port, with_history)
-            console.print("Trigger a fault on the console, or: stepscope fault start straggler. Ctrl-C stops the lab.")
+            console.print(f"Trigger a fault on the console, or: {_command()} fault start straggler. Ctrl-C stops the lab.",
+                          soft_wrap=True)  # fmt: skip
             lab.watch()
         except Stopped:
             console.print("stopping")
@@ -220,6 +221,12 @@ def write_configs(lab: Lab) -> None:
     rules = lab.folder / "rules"
     if not rules.is_symlink():
         rules.symlink_to(lab.root / "prometheus" / "rules")
+
+
+def _command() -> str:
+    """How the user calls ``stepscope`` from here."""
+    script = Path(sys.executable).with_name("stepscope")
+    return os.path.relpath(script) if script.is_relative_to(Path.cwd()) else str(script)
 
 
 def _which(*names: str) -> str | None:
