@@ -34,7 +34,7 @@ golden: setup  ## write the golden scrapes anew
 	$(BIN)/python -m pytest tests/stepscope/test_exposition.py --golden
 
 bench: setup  ## measure speed; writes build/bench.json
-	@$(BIN)/python bench/bench.py
+	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
 
 soak: setup  ## 24 simulated hours without a fault must fire nothing
 	$(BIN)/python -m pytest tests/rules/test_quiet.py --quiet-hours 24

@@ -7,7 +7,6 @@ same run, because machines are shared and noisy. Run: make bench.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -209,7 +208,6 @@ MEASUREMENTS = (simulation, rendering, history, scraping)
 
 
 def main() -> int:
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     results: list[Result] = []
     for measure in MEASUREMENTS:
         with console.status((measure.__doc__ or "").splitlines()[0]):

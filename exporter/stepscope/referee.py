@@ -33,20 +33,17 @@ class Referee:
     def add(self, record: StepRecord) -> None:
         """Book the step of all ranks: columns of ``record`` are the ranks.
 
-        The first step of an attempt, and the first after a gap, only opens the lap: what went before is not known.
+        The first collective of an attempt, and the first after a gap, only opens the lap: what went before is unknown.
         """
-        at = (record.attempt, record.step)
-        opens = self._last is None or at != (self._last[0], self._last[1] + 1)
-        self._last = at
-        if opens or self._carried is None:
+        follows = self._last == (record.attempt, record.step - 1)
+        self._last = (record.attempt, record.step)
+        lap = self._operations.sum(self._carried, record.before) if follows and self._carried is not None else None
+        if record.collective:
             self._carried = record.after
-            return
-        lap = self._operations.sum(self._carried, record.before)
-        if not record.collective:
-            self._carried = self._operations.sum(lap, record.after)
-            return
-        self._carried = record.after
-        self._book(lap)
+            if lap is not None:
+                self._book(lap)
+        else:
+            self._carried = None if lap is None else self._operations.sum(lap, record.after)
 
     def _book(self, lap: Rows) -> None:
         verdict = critical_path(lap, self.nodes, self._operations)

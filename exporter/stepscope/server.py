@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from stepscope.exposition import CONTENT_TYPE
+
+log = logging.getLogger("stepscope")
 
 CLIENT_TIMEOUT_SECONDS = 10.0
 """How long a client may take over its request, or over reading a part of the answer."""
 MAX_CLIENTS = 64
-"""Connections served at once; further ones are refused with 503."""
+"""Connections held at once; further ones are closed."""
 
 
 class PortInUse(OSError):
@@ -49,6 +53,19 @@ class _Server(ThreadingHTTPServer):
         self.slots = threading.BoundedSemaphore(MAX_CLIENTS)
         super().__init__(address, handler)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for the connection, or close it when there are too many: silent ones count, too."""
+        if self.slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.slots.release()
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is its own affair: no traceback in the training log."""
 
@@ -56,24 +73,22 @@ class _Server(ThreadingHTTPServer):
 def _handler(pages: Mapping[str, Callable[[], str]]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_TIMEOUT_SECONDS
-        server: _Server
 
         def do_GET(self) -> None:
-            if not self.server.slots.acquire(blocking=False):
-                self._answer(HTTPStatus.SERVICE_UNAVAILABLE, b"too many scrapers at once\n", "text/plain")
-                return
-            try:
-                self._page()
-            finally:
-                self.server.slots.release()
-
-        def _page(self) -> None:
             page = pages.get(self.path.partition("?")[0])
             if page is None:
                 known = " ".join(pages)
                 self._answer(HTTPStatus.NOT_FOUND, f"no such page; there is: {known}\n".encode(), "text/plain")
                 return
-            self._answer(HTTPStatus.OK, page().encode(), CONTENT_TYPE)
+            try:
+                body = page().encode()
+            except Exception:
+                log.exception("the page %s cannot be written", self.path)
+                self._answer(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, b"this page cannot be written; see the log\n", "text/plain"
+                )
+                return
+            self._answer(HTTPStatus.OK, body, CONTENT_TYPE)
 
         def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
             self.send_response(status)

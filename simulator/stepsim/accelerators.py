@@ -24,6 +24,8 @@ class Accelerator:
     hop_seconds: float
     """Latency of one hop of an intra-node ring (NCCL src/graph/tuning.cc, LL128: NVLink 1.9 µs, PCIe 2.5 µs)."""
     nvlink: bool = False
+    nvls: bool = False
+    """Whether NVSwitch reduces inside a full node (NVLink SHARP)."""
     pcie_generation: int
     power_limit_watts: float
     idle_watts: float
@@ -75,7 +77,7 @@ ACCELERATORS = {
             spec_mhz=1410, max_mhz=1410, memory_mhz=1512, sms=108, thermal_resistance=0.13,
         ),
         Accelerator(
-            name="H100 SXM", model_name="NVIDIA H100 80GB HBM3", memory_bytes=80 * GIB, hbm_bytes_per_second=3.35e12,
+            name="H100 SXM", nvls=True, model_name="NVIDIA H100 80GB HBM3", memory_bytes=80 * GIB, hbm_bytes_per_second=3.35e12,
             busbw_bytes_per_second=367e9, hop_seconds=1.9e-6, nvlink=True, pcie_generation=5, power_limit_watts=700, idle_watts=64,
             spec_mhz=1830, max_mhz=1980, memory_mhz=2619, sms=132, thermal_resistance=0.065,
         ),
@@ -85,7 +87,7 @@ ACCELERATORS = {
             spec_mhz=1755, max_mhz=1755, memory_mhz=1593, sms=114, thermal_resistance=0.12,
         ),
         Accelerator(
-            name="H200 SXM", model_name="NVIDIA H200", memory_bytes=141 * GIB, hbm_bytes_per_second=4.8e12,
+            name="H200 SXM", nvls=True, model_name="NVIDIA H200", memory_bytes=141 * GIB, hbm_bytes_per_second=4.8e12,
             busbw_bytes_per_second=367e9, hop_seconds=1.9e-6, nvlink=True, pcie_generation=5, power_limit_watts=700, idle_watts=66,
             spec_mhz=1830, max_mhz=1980, memory_mhz=3201, sms=132, thermal_resistance=0.065,
         ),

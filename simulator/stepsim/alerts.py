@@ -15,6 +15,7 @@ class AlertLog:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._received: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._firing: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
 
     def add(self, notification: Any, now: float) -> int:
         """Book one notification; returns its number of alerts. Raises ``ValueError`` for anything else."""
@@ -25,6 +26,11 @@ class AlertLog:
             for alert in alerts:
                 kept = {key: alert.get(key) for key in ("status", "labels", "annotations", "startsAt", "endsAt")}
                 self._received.append({"received": now, **kept})
+                key = tuple(sorted(alert["labels"].items()))
+                if alert["status"] == "firing":
+                    self._firing[key] = self._received[-1]
+                else:
+                    self._firing.pop(key, None)
         return len(alerts)
 
     def received(self) -> list[dict[str, Any]]:
@@ -34,14 +40,18 @@ class AlertLog:
 
     def firing(self) -> list[dict[str, Any]]:
         """The last word on each label set, where that word is ``firing``."""
-        latest = {tuple(sorted(alert["labels"].items())): alert for alert in self.received()}
-        return [alert for alert in latest.values() if alert["status"] == "firing"]
+        with self._lock:
+            return list(self._firing.values())
 
 
 def _is_alert(alert: Any) -> bool:
     return (
         isinstance(alert, dict)
         and alert.get("status") in ("firing", "resolved")
-        and isinstance(alert.get("labels"), dict)
-        and all(isinstance(value, str) for value in alert["labels"].values())
+        and _is_strings(alert.get("labels"))
+        and _is_strings(alert.get("annotations", {}))
     )
+
+
+def _is_strings(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

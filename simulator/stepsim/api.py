@@ -174,12 +174,17 @@ async def _body(request: Request) -> dict[str, Any]:
         if len(content) > LARGEST_BODY_BYTES:
             raise BadRequest(f"the body is larger than {LARGEST_BODY_BYTES} bytes")
     try:
-        value = json.loads(content)
+        value = json.loads(content, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent back
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest('the body must be a JSON object, such as {"fault": "straggler"}')
     return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
 
 
 def _answer(status: int) -> Callable[[Request, Exception], Response]:

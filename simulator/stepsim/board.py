@@ -84,9 +84,15 @@ class FaultBoard:
         self.changed: Callable[[], None] = lambda: None
 
     def start(self, request: dict[str, Any], now: float) -> ActiveFault:
-        """Start what the request describes; raises ``FaultError``, and then changes nothing."""
+        """Start what the request describes; raises ``FaultError``, and then changes nothing.
+
+        The same fault on the same target is replaced: starting it twice does not double it.
+        """
         fault = self.check(request, now)
         with self._lock:
+            for other in list(self._active.values()):
+                if (other.fault, other.target) == (fault.fault, fault.target):
+                    del self._active[other.id]
             self._active[fault.id] = fault
         self.changed()
         return fault

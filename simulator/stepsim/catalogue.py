@@ -6,12 +6,16 @@ from dataclasses import asdict
 from typing import Any
 
 from stepsim.board import default_target
+from stepsim.durations import LONGEST_SECONDS
 from stepsim.faults import FAULTS, Fault
 from stepsim.job import Job
 
 DURATION = {
-    "description": "seconds, or written like 90s, 10m or 1h30m",
-    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|d|h|m|s))+$"}],
+    "description": "seconds, or written like 90s, 10m or 1h30m; a fault's duration is longer than 0",
+    "anyOf": [
+        {"type": "number", "minimum": 0, "maximum": LONGEST_SECONDS},
+        {"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|d|h|m|s))+$"},
+    ],
 }
 
 

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from stepscope.server import PortInUse
 from stepsim.fault_commands import fault_app
 from stepsim.history import HistoryError, write_history
 from stepsim.job import PRESETS, JobError, load_job
 from stepsim.lab import LabError, run_lab
 from stepsim.live import LiveJob
-from stepsim.serving import PortInUse, listen, serve, web_origins
+from stepsim.serving import listen, serve, web_origins
 from stepsim.state import StateError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -29,7 +30,7 @@ Nodes = Annotated[int | None, typer.Option(help="Number of nodes.")]
 GpusPerNode = Annotated[int | None, typer.Option(help="GPUs per node.")]
 Gpu = Annotated[str | None, typer.Option("--accelerator", help="Accelerator, such as 'A100 SXM'.")]
 Run = Annotated[str | None, typer.Option("--run", help="Name of the run: the label 'run' of all its metrics.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same run.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")]
 
 
 def fail(message: object, code: int) -> typer.Exit:
@@ -48,7 +49,9 @@ def simulate(
     run: Run = None,
     seed: Seed = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
+    ] = 8000,
     grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")] = 3000,
     allow_origin: Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")] = None,
     public_port: Annotated[
@@ -63,12 +66,12 @@ def simulate(
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         job = load_job(preset, job_file, nodes=nodes, gpus_per_node=gpus_per_node, accelerator=accelerator, run=run)
-        live = LiveJob(job, seed=seed, state_file=state)
         listener = listen(host, port)
+        live = LiveJob(job, seed=seed, state_file=state)
     except (JobError, StateError, PortInUse) as error:
         raise fail(error, 2) from None
     errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
-    origins = web_origins(public_port or port, grafana_port, extra=tuple(allow_origin or ()))
+    origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
     if not serve(live, listener, origins=origins, per_rank_histogram=per_rank_histogram, blind=blind):
         raise typer.Exit(1)
 

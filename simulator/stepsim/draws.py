@@ -20,7 +20,7 @@ BLOCK_NUMBERS = 4096
 class Draws:
     """Each ``next_…`` returns a row of shape (ranks,) for one step."""
 
-    def __init__(self, seed: int, ranks: int) -> None:
+    def __init__(self, seed: int | tuple[int, ...], ranks: int) -> None:
         jitter, read, stall, learning = np.random.SeedSequence(seed).spawn(4)
         self._ranks = ranks
         self._jitter = self._rows(np.random.default_rng(jitter).standard_normal)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from stepscope.record import Column, StepRecord
 from stepscope.referee import Referee
 from stepsim.board import FaultBoard
 from stepsim.draws import Draws
-from stepsim.fleet import ArrayOperations, FleetTotals
+from stepsim.fleet import EVERY_RANK, ArrayOperations, FleetTotals
 from stepsim.job import Job
 from stepsim.learning import Learner, Weights
 from stepsim.model import Plan, State, plan, simulate_step
@@ -44,7 +45,7 @@ class Engine:
         self.referee = Referee(nodes, ArrayOperations(job.gpus_per_node))
         self.telemetry = Telemetry(job, now)
         self.learner = Learner.start(checkpoint)
-        self._draws = Draws(seed, job.ranks)
+        self._draws = Draws((seed, attempt), job.ranks)
         self._signature = board.signature(now)
         self._plan: Plan = plan(board.params(now))
         self._state = State.start(self._plan, self._draws, now=now, step=self.learner.weights.step)
@@ -58,16 +59,27 @@ class Engine:
             self._advance_within(self.telemetry.window_end)
         self._advance_within(until)
 
+    def shift(self, seconds: float) -> None:
+        """Move all that is under way in time, as when the machine slept: nothing happened meanwhile."""
+        with self.lock:
+            self.now += seconds
+            self.telemetry.window_start += seconds
+            self._state.shift(seconds)
+            self._timelines = deque(timeline.shifted(seconds) for timeline in self._timelines)
+            self._records = deque(
+                (end + seconds, replace(record, ended=record.ended + seconds)) for end, record in self._records
+            )
+
     def next_event(self) -> float:
         """When the next step or window ends: until then ``advance`` has nothing to publish."""
         ends = self._records[0][0] if self._records else self.now
         return min(ends, self.telemetry.window_end)
 
-    def current_phase(self, now: float) -> tuple[Column, Column] | None:
+    def current_phase(self, now: float, ranks: slice = EVERY_RANK) -> tuple[Column, Column] | None:
         """Per rank the index of the phase entered last, and when it was entered."""
         if not self._timelines:
             return None
-        starts = np.concatenate([timeline.edges[:-1] for timeline in self._timelines])
+        starts = np.concatenate([timeline.edges[:-1, ranks] for timeline in self._timelines])
         entered = np.maximum((starts <= now).sum(axis=0) - 1, 0)
         phases = np.array(PHASE_OF_SEGMENT)[entered % len(SEGMENTS)]
         return phases, starts[entered, np.arange(starts.shape[1])]
@@ -113,7 +125,7 @@ class Engine:
             return
         self._signature = signature
         self._plan = plan(self.board.params(now))
-        if self._plan.params.learning_rate_scale == 1.0 and not self.learner.weights.finite:
+        if self._plan.params.learning_rate_scale == 1.0 and self.learner.troubled:
             self.learner.reload()
 
     def _publish(self, record: StepRecord) -> None:

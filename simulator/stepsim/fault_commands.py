@@ -37,6 +37,8 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a fault while the job runs."""
+    if rank is not None and node is not None:
+        raise _fail("give --rank or --node, not both", 2)
     target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
     request = {"fault": fault, "target": target, "severity": _number(severity), "ramp": ramp, "duration": duration}
     wanted = {key: value for key, value in request.items() if value is not None}
@@ -87,7 +89,7 @@ def _print(value: Any, as_json: bool, text: Any) -> None:
     if as_json:
         typer.echo(json.dumps(value))
     else:
-        Console().print(text, highlight=False)
+        Console().print(text, highlight=False, soft_wrap=isinstance(text, str))
 
 
 def _number(severity: str | None) -> float | str | None:

@@ -101,7 +101,8 @@ def storage_node_slow(params: Params, ranks: Ranks, severity: float) -> Params:
 
 
 @fault(
-    "Storage stands still for everyone, again and again: the one data fault that utilization shows.",
+    "Storage stands still for everyone, again and again: the one data fault that utilization shows, in jobs of up to some "
+    "dozen GPUs.",
     target="run",
     severity=Severity(
         meaning=f"seconds out of every {OUTAGE_PERIOD_SECONDS:.0f} in which no read starts",

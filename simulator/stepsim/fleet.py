@@ -14,10 +14,12 @@ import numpy.typing as npt
 from stepscope.critical_path import middle
 from stepscope.phases import ALLREDUCE, OTHER, PHASES
 from stepscope.record import StepRecord
-from stepscope.totals import STEP_SECONDS_BOUNDS, WINDOW_STEPS, RunTotals, Totals
+from stepscope.totals import STEP_SECONDS_BOUNDS, WINDOW_STEPS, RunTotals
 from stepsim.draws import FloatArray
 
 _EDGES = (-inf, *STEP_SECONDS_BOUNDS, inf)
+
+EVERY_RANK = slice(None)
 
 FOLD_STEPS = 16
 """Steps whose records are added up at once."""
@@ -78,13 +80,13 @@ class FleetTotals:
         self._fold()
         return self._walls[(self.steps - 1) % WINDOW_STEPS]
 
-    def floor(self) -> FloatArray | None:
+    def floor(self, ranks: slice = EVERY_RANK) -> FloatArray | None:
         self._fold()
-        return self._exposed.min(axis=0) if self.steps else None
+        return self._exposed[:, ranks].min(axis=0) if self.steps else None
 
-    def flops_per_second(self) -> FloatArray | None:
+    def flops_per_second(self, ranks: slice = EVERY_RANK) -> FloatArray | None:
         self._fold()
-        return self._flops.sum() / self._walls.sum(axis=0) if self.steps else None
+        return self._flops.sum() / self._walls[:, ranks].sum(axis=0) if self.steps else None
 
     def duration_counts(self) -> npt.NDArray[np.int64]:
         self._fold()
@@ -94,7 +96,7 @@ class FleetTotals:
 class NodeTotals:
     """A node's share of the fleet's totals: the same names, its ranks alone."""
 
-    def __init__(self, fleet: Totals, ranks: slice) -> None:
+    def __init__(self, fleet: FleetTotals, ranks: slice) -> None:
         self.run = fleet.run
         self.steps, self.dropped, self.tokens, self.flops = fleet.steps, fleet.dropped, fleet.tokens, fleet.flops
         self.phase_seconds = fleet.phase_seconds[:, ranks]
@@ -103,12 +105,10 @@ class NodeTotals:
         self._fleet, self._ranks = fleet, ranks
 
     def floor(self) -> FloatArray | None:
-        floor = self._fleet.floor()
-        return None if floor is None else floor[self._ranks]
+        return self._fleet.floor(self._ranks)
 
     def flops_per_second(self) -> FloatArray | None:
-        rate = self._fleet.flops_per_second()
-        return None if rate is None else rate[self._ranks]
+        return self._fleet.flops_per_second(self._ranks)
 
     def duration_counts(self) -> Any:
         return self._fleet.duration_counts()[:, self._ranks]

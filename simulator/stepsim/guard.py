@@ -16,7 +16,7 @@ CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class Guard:
-    """Refuses changes below ``path`` that come from elsewhere."""
+    """Refuses changes that come from a foreign origin, and those below ``path`` without an action header."""
 
     def __init__(self, app: ASGIApp, *, origins: Iterable[str], path: str) -> None:
         self._app, self._origins, self._path = app, frozenset(origins), path
@@ -29,13 +29,13 @@ class Guard:
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        if scope["method"] not in CHANGES or not scope["path"].startswith(self._path):
+        if scope["method"] not in CHANGES:
             return None
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and origin not in self._origins:
             return f"origin {origin} may not change anything; allowed are {', '.join(sorted(self._origins))}"
-        if not any(name in headers for name in ACTION_HEADERS):
+        if scope["path"].startswith(self._path) and not any(name in headers for name in ACTION_HEADERS):
             return f"a change needs the header {' or '.join(ACTION_HEADERS)}, with any value"
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -18,7 +18,7 @@ from stepsim.board import FaultBoard
 from stepsim.engine import Engine
 from stepsim.job import Job
 from stepsim.pages import Pages
-from stepsim.state import SavedState, save_state
+from stepsim.state import SavedState, load_state, save_state
 
 SCRAPE_SECONDS, LATE_SCRAPE_SECONDS, LATE_SECONDS = 15.0, 5.0, 120.0
 """Between two samples; the last two minutes are sampled as densely as the live job is, because a rate over samples of
@@ -85,7 +85,8 @@ def write_history(
         _simulate(engine, end, file, console)
     if state_file:
         engine.learner.save()
-        save_state(state_file, SavedState(checkpoint=engine.learner.checkpoint, until=end))
+        known = load_state(state_file) or SavedState()
+        save_state(state_file, replace(known, checkpoint=engine.learner.checkpoint, until=end))
 
 
 def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:
@@ -95,7 +96,7 @@ def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> Non
     shown = ""
     moments = [
         *np.arange(start + SCRAPE_SECONDS, end - LATE_SECONDS, SCRAPE_SECONDS).tolist(),
-        *np.arange(end - LATE_SECONDS, end + 1, LATE_SCRAPE_SECONDS).tolist(),
+        *np.arange(max(start, end - LATE_SECONDS), end + 1, LATE_SCRAPE_SECONDS).tolist(),
     ]
     for moment in track(moments, "simulating the past", console=console, transient=True):
         while due and start + due[0].begins * span <= engine.now:

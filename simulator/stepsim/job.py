@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from stepscope.mfu import transformer_flops_per_token
 from stepsim.accelerators import ACCELERATORS, GIB, Accelerator
@@ -25,14 +25,14 @@ class JobError(ValueError):
 
 
 class Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
 
 class Transformer(Part):
     """A decoder transformer."""
 
     name: str = "MPT-1B"
-    parameters: Positive = 1_315_950_592
+    parameters: Annotated[float, Field(ge=1e6)] = 1_315_950_592
     layers: Count = 24
     heads: Count = 16
     head_dim: Count = 128
@@ -65,7 +65,7 @@ class Kernels(Part):
     launch_seconds: NotNegative = 0.006
     sm_active: Annotated[float, Field(gt=0, le=1)] = 0.95
     occupancy: Annotated[float, Field(gt=0, le=1)] = 0.14
-    jitter: NotNegative = 0.015
+    jitter: Annotated[float, Field(ge=0, le=0.15)] = 0.015
     """Standard deviation of a rank's compute time from step to step, relative."""
 
 
@@ -119,7 +119,7 @@ class Job(Part):
     """A data-parallel training job."""
 
     run: Annotated[str, Field(min_length=1, max_length=64)] = "demo"
-    nodes: Count = 4
+    nodes: Annotated[int, Field(ge=1, le=4096)] = 4
     gpus_per_node: Annotated[int, Field(ge=1, le=16)] = 8
     accelerator: str = "H100 SXM"
     cpus_per_node: Count = 32
@@ -139,6 +139,16 @@ class Job(Part):
         if name not in ACCELERATORS:
             raise ValueError(f"unknown accelerator {name!r}; known are {', '.join(ACCELERATORS)}")
         return name
+
+    @model_validator(mode="after")
+    def _fits(self) -> Job:
+        needed, there = self.memory_bytes()["reserved"], self.gpu.memory_bytes
+        if needed > there:
+            raise ValueError(
+                f"{self.model.name} with {self.tokens_per_gpu} tokens per GPU needs {needed / GIB:.0f} GiB, "
+                f"and a {self.accelerator} has {there / GIB:.0f}: choose a smaller model or fewer tokens"
+            )
+        return self
 
     @property
     def gpu(self) -> Accelerator:
@@ -189,8 +199,9 @@ PRESETS: dict[str, dict[str, Any]] = {
     "laptop": LAPTOP,
     "node": {"nodes": 1},
     "cluster": {"nodes": 4},
-    "pod": {"nodes": 32},
-    "large": {"nodes": 128},
+    # The storage of larger clusters is larger, too: a job meets a hiccup every few minutes at any size.
+    "pod": {"nodes": 32, "loader": {"stall_probability": 1e-6}},
+    "large": {"nodes": 128, "loader": {"stall_probability": 3e-7}},
 }
 
 
@@ -233,7 +244,8 @@ def _explain(error: ValidationError, file: Path | None) -> str:
         if problem["type"] == "extra_forbidden":
             lines.append(f"unknown key {where!r}; here there are {', '.join(_fields(problem['loc'][:-1]))}")
         else:
-            lines.append(f"{where}: {problem['msg']}, got {problem['input']!r}")
+            got = f", got {problem['input']!r}" if where else ""
+            lines.append(f"{where}: {problem['msg']}{got}".removeprefix(": "))
     return f"{file or 'job'}: " + "; ".join(lines)
 
 

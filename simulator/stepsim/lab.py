@@ -75,7 +75,7 @@ class Lab:
         self.console.print(f"[green]ready[/]  {name:<13} {part.url}", highlight=False)
 
     def watch(self) -> None:
-        """Return when a part has died; raises ``LabError`` then."""
+        """Watch until a part has died: raises ``LabError`` then."""
         while True:
             for part in self.parts:
                 if part.process.poll() is not None:
@@ -103,6 +103,8 @@ class Stopped(Exception):
 @contextmanager
 def _until_signalled() -> Iterator[None]:
     def stop(signum: int, frame: object) -> None:
+        for number in before:  # a second Ctrl-C does not interrupt the stopping
+            signal.signal(number, signal.SIG_IGN)
         raise Stopped
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -186,29 +188,38 @@ def _start_all(lab: Lab, job: list[str], grafana_port: int, with_history: bool) 
 
 
 def _preload(lab: Lab, job: list[str], data: Path) -> None:
-    """Two hours of past into an empty Prometheus; what is missing then is the past, not the lab."""
-    if data.exists() and any(data.iterdir()):
+    """Two hours of past into an empty Prometheus; what is missing when that fails is the past, not the lab."""
+    if (data / "wal").exists() or any(data.glob("0*")):
         return
     past = lab.folder / "history"
     started = time.monotonic()
     rules = lab.root / "prometheus" / "rules" / "recording.yml"
-    data.mkdir(parents=True)
+    data.mkdir(parents=True, exist_ok=True)
     commands = (
         [sys.executable, "-m", "stepsim", "history", str(past), *job, "--rules", str(rules),
          "--state", str(lab.folder / "state.json")],
         ["sh", str(lab.root / "prometheus" / "load-history.sh"), str(past), str(data), str(_free_port())],
     )  # fmt: skip
-    with lab.console.status("simulating and loading two hours of past"):
+    with lab.console.status("simulating and loading the past"):
         for command in commands:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
-            if done.returncode != 0:
-                shutil.rmtree(data, ignore_errors=True)
-                lab.console.print(
-                    f"[yellow]no past[/]: {done.stdout.decode(errors='replace').strip()}", highlight=False
-                )
+            code, said = _run_whole(command)
+            if code != 0:
+                lab.console.print(f"[yellow]no past[/]: {said.strip()}", highlight=False)
                 return
     shutil.rmtree(past, ignore_errors=True)
-    lab.console.print(f"[green]loaded[/] two hours of past in {time.monotonic() - started:.0f} s", highlight=False)
+    lab.console.print(f"[green]loaded[/] the past in {time.monotonic() - started:.0f} s", highlight=False)
+
+
+def _run_whole(command: list[str]) -> tuple[int, str]:
+    """Exit status and output of a command; when we are stopped meanwhile, all that it started is ended, too."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        said, _ = process.communicate()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+        raise
+    return process.returncode, said.decode(errors="replace")
 
 
 def write_configs(lab: Lab) -> None:
@@ -219,8 +230,8 @@ def write_configs(lab: Lab) -> None:
             text = text.replace(f"{service}:{port}", f"127.0.0.1:{lab.ports[service]}")
         (lab.folder / f"{name}.yml").write_text(text, encoding="utf-8")
     rules = lab.folder / "rules"
-    if not rules.is_symlink():
-        rules.symlink_to(lab.root / "prometheus" / "rules")
+    rules.unlink(missing_ok=True)
+    rules.symlink_to(lab.root / "prometheus" / "rules")
 
 
 def _command() -> str:

@@ -50,6 +50,10 @@ class Learner:
 
     weights: Weights
     checkpoint: Weights
+    troubled: bool = False
+    """Whether a step since the last checkpoint was out of band."""
+    calm: bool = True
+    """Whether the last step was in band."""
 
     @classmethod
     def start(cls, checkpoint: Weights | None = None) -> Learner:
@@ -57,16 +61,23 @@ class Learner:
         return cls(weights=replace(saved), checkpoint=saved)
 
     def save(self) -> None:
-        """Write a checkpoint; one that is not finite never replaces one that is."""
-        if self.weights.finite:
-            self.checkpoint = replace(self.weights)
+        """Write a checkpoint, unless training is out of band at this moment: a good one is never overwritten."""
+        if self.calm:
+            self.checkpoint, self.troubled = replace(self.weights), False
 
     def reload(self) -> None:
         """Go back to the last checkpoint; the step counter goes on."""
         self.weights = replace(self.checkpoint, step=self.weights.step)
+        self.troubled, self.calm = False, True
 
     def step(self, params: Params, random: Scalars) -> Learning:
         """One optimizer step, seen as a training loop logs it: loss and norm of the gradient that was applied."""
+        seen = self._step(params, random)
+        self.calm = not seen.out_of_band
+        self.troubled |= seen.out_of_band
+        return seen
+
+    def _step(self, params: Params, random: Scalars) -> Learning:
         job, weights = params.job, self.weights
         rate = params.learning_rate_scale
         bulk = BULK_GRADIENT * exp(BULK_SIGMA * random.normal())

@@ -17,7 +17,7 @@ from stepsim.state import SavedState, load_state, save_state
 
 log = logging.getLogger("stepsim")
 
-CATCH_UP_SECONDS = 300.0
+CATCH_UP_SECONDS = 120.0
 LONGEST_SLEEP_SECONDS, SHORTEST_SLEEP_SECONDS = 0.25, 0.005
 
 
@@ -34,18 +34,16 @@ class LiveJob:
         checkpoint = saved.checkpoint if saved else None
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
         begin = _begin(saved, clock())
-        self.engine = Engine(
-            job, self.board, seed=seed + self._attempt, now=begin, attempt=self._attempt, checkpoint=checkpoint
-        )
+        self.engine = Engine(job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint)
         self.recent = Recent(self.engine)
         self.failed = threading.Event()
         self._closing = threading.Event()
         self._saving = threading.Lock()
         self.board.changed = self._save
-        self._save()
         self._thread = threading.Thread(target=self._run, name="stepsim-engine", daemon=True)
 
     def start(self) -> None:
+        self._save()
         self._thread.start()
 
     def close(self) -> None:
@@ -56,7 +54,7 @@ class LiveJob:
         checkpoints = 0
         try:
             while not self._closing.is_set():
-                self.engine.advance(max(self._clock(), self.engine.now))
+                self._keep_up()
                 self.recent.sample()
                 if self.engine.totals.run.checkpoints != checkpoints:
                     checkpoints = self.engine.totals.run.checkpoints
@@ -67,11 +65,20 @@ class LiveJob:
             log.exception("the simulation stopped")
             self.failed.set()
 
+    def _keep_up(self) -> None:
+        """Advance to the present. A machine that slept, or whose clock was set, slept with its job: time is shifted."""
+        ahead = self._clock() - self.engine.now
+        if ahead > CATCH_UP_SECONDS or ahead < -2 * LEAD_SECONDS:
+            log.warning("the clock jumped by %.0f s: the job goes on from here", ahead)
+            self.engine.shift(ahead)
+        self.engine.advance(max(self._clock(), self.engine.now))
+
     def _save(self) -> None:
         if self._state_file is None:
             return
-        state = SavedState(attempt=self._attempt, checkpoint=self.engine.learner.checkpoint, faults=self.board.active())
         with self._saving:
+            checkpoint, faults = self.engine.learner.checkpoint, self.board.active()
+            state = SavedState(attempt=self._attempt, checkpoint=checkpoint, faults=faults)
             try:
                 save_state(self._state_file, state)
             except OSError as error:

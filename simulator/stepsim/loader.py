@@ -30,8 +30,8 @@ class Loader:
     batch: int = 0
     accounted: float = 0.0
     """Until when reading was accounted by ``blocked_seconds``."""
-    finished: FloatArray
-    """Seconds of reads, since then, of batches that were taken meanwhile, per rank."""
+    taken: list[tuple[FloatArray, FloatArray]]
+    """Start and end of the reads of batches that were taken, as long as they are not accounted."""
 
     @classmethod
     def start(cls, params: Params, draws: Draws, now: float) -> Loader:
@@ -40,7 +40,7 @@ class Loader:
         shape = (loader.workers * loader.prefetch, params.job.ranks)
         self = cls(
             read_start=np.full(shape, now), read_end=np.full(shape, now), ready=np.full(shape, now), accounted=now,
-            finished=np.zeros(params.job.ranks),
+            taken=[],
         )  # fmt: skip
         for batch in range(shape[0]):
             free = self.ready[batch - loader.workers] if batch >= loader.workers else self.ready[batch]
@@ -52,7 +52,7 @@ class Loader:
         rows = len(self.ready)
         slot = self.batch % rows
         taken = np.maximum(asked, self.ready[slot])
-        self.finished += np.maximum(self.read_end[slot] - np.maximum(self.read_start[slot], self.accounted), 0.0)
+        self.taken.append((self.read_start[slot].copy(), self.read_end[slot].copy()))
         free = self.ready[(self.batch + rows - params.job.loader.workers) % rows]
         self._schedule(slot, np.maximum(free, taken), params, draws)
         self.batch += 1
@@ -71,11 +71,22 @@ class Loader:
 
     def blocked_seconds(self, until: float) -> FloatArray:
         """Worker seconds spent in reads since the last call, per rank; more than one worker can read at once."""
-        still = np.minimum(self.read_end, until) - np.maximum(self.read_start, self.accounted)
-        blocked = self.finished + np.maximum(still, 0.0).sum(axis=0)
-        self.finished = np.zeros_like(self.finished)
+        blocked: FloatArray = _overlap(self.read_start, self.read_end, self.accounted, until).sum(axis=0)
+        for start, end in self.taken:
+            blocked += _overlap(start, end, self.accounted, until)
+        self.taken = [(start, end) for start, end in self.taken if end.max() > until]
         self.accounted = until
         return blocked
+
+    def shift(self, seconds: float) -> None:
+        """Move everything in time."""
+        for moments in (self.read_start, self.read_end, self.ready, *(row for pair in self.taken for row in pair)):
+            moments += seconds
+        self.accounted += seconds
+
+
+def _overlap(start: FloatArray, end: FloatArray, since: float, until: float) -> FloatArray:
+    return np.maximum(np.minimum(end, until) - np.maximum(start, since), 0.0)
 
 
 def _stalls(uniform: FloatArray, params: Params) -> FloatArray:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OPTIMIZER
 from stepsim.accelerators import PCIE_BYTES_PER_SECOND
-from stepsim.collectives import MIB, hierarchical_allreduce
+from stepsim.collectives import MIB, hierarchical_allreduce, nvls_allreduce, ring_allreduce
 from stepsim.draws import Draws, FloatArray
 from stepsim.job import Job
 from stepsim.loader import Loader
@@ -24,6 +24,7 @@ H2D_LATENCY_SECONDS = 1e-5
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 * MIB, 25 * MIB
 """DistributedDataParallel's defaults: the first bucket is small, so that communication starts early."""
 MAX_BUCKETS = 16
+GPUS_PER_SWITCH = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -84,8 +85,16 @@ def _buckets(job: Job) -> tuple[FloatArray, FloatArray]:
 
 
 def _allreduce(job: Job, size: float) -> float:
+    gpu, ranks = job.gpu, job.gpus_per_node
     if job.ranks == 1:
         return 0.0
+    if job.nodes == 1:
+        full = gpu.nvls and ranks == GPUS_PER_SWITCH
+        return (
+            nvls_allreduce(size)
+            if full
+            else ring_allreduce(size, ranks, bandwidth=gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
+        )
     return hierarchical_allreduce(
         size, nodes=job.nodes, gpus_per_node=job.gpus_per_node, busbw=job.gpu.busbw_bytes_per_second,
         nic=job.network.nic_bytes_per_second, hop=job.gpu.hop_seconds,
@@ -106,6 +115,12 @@ class State:
     def start(cls, plan: Plan, draws: Draws, *, now: float, step: int = 0) -> State:
         ends = np.full(plan.params.job.ranks, now)
         return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now))
+
+    def shift(self, seconds: float) -> None:
+        """Move everything in time."""
+        self.ends = self.ends + seconds
+        self.first_end += seconds
+        self.loader.shift(seconds)
 
 
 def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:

@@ -103,7 +103,7 @@ class Pages:
 
     def _job(self, ranks: slice, memory: list[dict[str, float]]) -> JobSource:
         job = self._engine.job
-        now = self._engine.current_phase(self._clock())
+        now = self._engine.current_phase(self._clock(), ranks)
         return JobSource(
             totals=NodeTotals(self._engine.totals, ranks),
             memory_bytes=memory,
@@ -114,7 +114,7 @@ class Pages:
             peak=Peak(flops=PEAK_FLOPS[job.accelerator], dtype="bf16", source="datasheet"),
             version=__version__,
             per_rank_histogram=self._per_rank_histogram,
-            current_phase=(now[0][ranks], now[1][ranks]) if now else None,
+            current_phase=now,
         )  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def gpu_labels(engine: Engine, rank: int) -> Labels:
     return {
         "gpu": str(local),
         "UUID": gpu_uuid(job.run, rank),
-        "pci_bus_id": f"00000000:{0x1A + 0x10 * local % 0xE0:02X}:00.0",
+        "pci_bus_id": f"00000000:{(0x0A + 0x0B * local) % 0x100:02X}:00.0",
         "device": f"nvidia{local}",
         "modelName": job.gpu.model_name,
         "hostname": job.node_name(rank // job.gpus_per_node),

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.phases import PHASES
+from stepscope.mfu import mfu
+from stepscope.phases import DATA_WAIT, PHASES
 from stepsim.draws import FloatArray
 from stepsim.engine import Engine
 from stepsim.job import Job
@@ -28,6 +29,7 @@ CULPRIT_NODE_SECONDS = 0.7
 class Sample:
     time: float
     steps: int
+    """Finished laps."""
     path: FloatArray
     late: FloatArray
     """Seconds, shape (phases, ranks)."""
@@ -46,8 +48,9 @@ class Recent:
         self._next = engine.now
 
     def sample(self) -> None:
+        """Take note once a second, from the first finished window on: before, nothing is known yet."""
         engine = self._engine
-        if engine.now < self._next:
+        if engine.now < self._next or engine.telemetry.gpus.utilization.max() == 0:
             return
         self._next = engine.now + 1.0
         with engine.lock:
@@ -55,7 +58,7 @@ class Recent:
             self._samples.append(
                 Sample(
                     time=engine.now,
-                    steps=engine.totals.steps,
+                    steps=referee.outcomes["complete"],
                     path=np.array(referee.path_seconds),
                     late=np.array(referee.late_seconds),
                     late_steps=np.array(referee.late_steps, dtype=float),
@@ -79,10 +82,10 @@ class Recent:
         return {
             "time": last.time if last else None,
             "utilization": mean,
-            "mfu": job.flops_per_step * steps / (wall * job.gpu.peak_flops) if known else None,
+            "mfu": _mfu(job, steps / wall) if known else None,
             "step_seconds": wall / steps if known else None,
             "critical_path": dict(zip(PHASES, (path / wall).tolist(), strict=True)) if known else None,
-            "data_wait": float(path[0] / wall) if known else None,
+            "data_wait": float(path[DATA_WAIT] / wall) if known else None,
             "culprit": _culprit(job, first, last, wall) if known and first and last else None,
             "loss": _finite(run.loss),
             "gradient_norm": _finite(run.gradient_norm),
@@ -91,6 +94,14 @@ class Recent:
 
     def trace(self) -> list[dict[str, float | None]]:
         return list(self._trace)
+
+
+def _mfu(job: Job, steps_per_second: float) -> float:
+    return mfu(
+        tokens_per_second=job.tokens_per_gpu * steps_per_second,
+        flops_per_token=job.model.flops_per_token,
+        peak_flops=job.gpu.peak_flops,
+    )
 
 
 def _finite(value: float | None) -> float | str | None:
@@ -104,14 +115,13 @@ def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, An
     by_node = (job.nodes, job.gpus_per_node)
     node_late, node_steps = late.reshape(len(PHASES), *by_node).sum(axis=2), steps.reshape(by_node).sum(axis=1)
     rank, node = int(late.sum(axis=0).argmax()), int(node_late.sum(axis=0).argmax())
-    if steps[rank] / steps.sum() - 1 / job.ranks > CULPRIT_RANK_EXCESS:
+    if steps[rank] / steps.sum() - 1 / job.ranks > CULPRIT_RANK_EXCESS and late[:, rank].sum() >= CULPRIT_SHARE * wall:
         return _named({"rank": rank}, late[:, rank], wall)
     seconds, excess = node_late[:, node].sum(), node_steps[node] / steps.sum() - 1 / job.nodes
-    if excess > CULPRIT_NODE_EXCESS and seconds > CULPRIT_NODE_SECONDS * late.sum():
+    if excess > CULPRIT_NODE_EXCESS and seconds > max(CULPRIT_NODE_SECONDS * late.sum(), CULPRIT_SHARE * wall):
         return _named({"node": job.node_name(node)}, node_late[:, node], wall)
     return None
 
 
-def _named(who: dict[str, Any], late: FloatArray, wall: float) -> dict[str, Any] | None:
-    share = float(late.sum()) / wall
-    return {**who, "phase": PHASES[int(late.argmax())], "share": share} if share >= CULPRIT_SHARE else None
+def _named(who: dict[str, Any], late: FloatArray, wall: float) -> dict[str, Any]:
+    return {**who, "phase": PHASES[int(late.argmax())], "share": float(late.sum()) / wall}

@@ -8,12 +8,9 @@ import threading
 
 import uvicorn
 
+from stepscope.server import PortInUse
 from stepsim.api import create_app
 from stepsim.live import LiveJob
-
-
-class PortInUse(OSError):
-    """The address is taken, or may not be bound."""
 
 
 def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.socket:

@@ -134,7 +134,7 @@ class HostTelemetry:
         self.io_seconds: FloatArray = np.zeros(job.nodes)
 
     def observe(self, blocked: FloatArray, batches: FloatArray, window: float) -> None:
-        """``blocked``: seconds that loader workers spent in reads; ``batches``: batches begun; both per rank."""
+        """``blocked``: seconds that loader workers spent in reads; ``batches``: steps' worth of work; both per rank."""
         job, loader = self.job, self.job.loader
         cpus = job.cpus_per_node * window
         blocked, batches = self._by_node(blocked), self._by_node(batches)
@@ -143,7 +143,8 @@ class HostTelemetry:
                           cpus - system)  # fmt: skip
         iowait = np.minimum(blocked, cpus - system - user)
         self._count(user=user, system=system, iowait=iowait, idle=cpus - system - user - iowait)
-        stalled = window * (1 - np.exp(-blocked / window))
+        workers = job.gpus_per_node * loader.workers
+        stalled = window * (1 - (1 - np.minimum(blocked / (workers * window), 1.0)) ** workers)
         self.pressure_io_seconds = self.pressure_io_seconds + stalled
         self.io_seconds = self.io_seconds + stalled
         self.read_seconds = self.read_seconds + blocked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,10 @@ class Timeline:
     @property
     def ends(self) -> FloatArray:
         return self.edges[-1]
+
+    def shifted(self, seconds: float) -> Timeline:
+        """The same step, so much later."""
+        return replace(self, edges=self.edges + seconds, last_end=self.last_end + seconds)
 
     def before(self) -> FloatArray:
         """Seconds by phase up to the collective's exit, shape (phases, ranks)."""

@@ -71,6 +71,15 @@ def test_a_missing_step_breaks_the_lap():
     assert referee.outcomes["complete"] == 2
 
 
+def test_only_a_collective_opens_a_lap():
+    """What a job does before its first collective is not known to be anybody's lap."""
+    referee = Referee([0, 0])
+    feed(referee, steps([[5.0, 0.3]], [[0.0, 0.0]], collective=False))
+    feed(referee, steps([[0.3, 0.3]] * 2, [[0.0, 0.0]] * 2, first=1))
+    assert referee.outcomes["complete"] == 1
+    assert sum(referee.path_seconds) == pytest.approx(0.31)
+
+
 def test_a_step_without_a_collective_extends_the_lap():
     """Two local steps and one with a collective make one lap."""
     local = list(steps([[0.3, 0.4]] * 2, [[0.1, 0.1]] * 2, collective=False))

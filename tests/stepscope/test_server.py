@@ -3,18 +3,19 @@
 import gzip
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
-from stepscope.server import MetricsServer, PortInUse
+from stepscope.server import MAX_CLIENTS, MetricsServer, PortInUse
 
 
 @pytest.fixture
 def server():
     """One page of some size."""
-    made = MetricsServer({"/metrics": lambda: "up 1\n" * 1000}, port=0)
+    made = MetricsServer({"/metrics": lambda: "up 1\n" * 1000, "/broken": lambda: str(1 / 0)}, port=0)
     yield made
     made.close()
 
@@ -47,6 +48,35 @@ def test_an_unknown_page_is_named_with_those_that_exist(server):
     assert error.value.code == 404
     assert b"/metrics" in error.value.read()
     error.value.close()
+
+
+def test_a_page_that_fails_is_answered_and_logged(server, caplog):
+    """500, and the server goes on."""
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(server, "/broken")
+    assert error.value.code == 500
+    error.value.close()
+    assert "/broken" in caplog.text
+    with get(server) as answer:
+        assert answer.status == 200
+
+
+def test_silent_connections_do_not_pile_up(server):
+    """Beyond the limit they are closed at once; when they are gone, scrapers are served again."""
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(MAX_CLIENTS + 10)]
+    silent[-1].settimeout(5)
+    assert silent[-1].recv(1) == b""
+    for connection in silent:
+        connection.close()
+    for _ in range(50):
+        try:
+            with get(server) as answer:
+                assert answer.status == 200
+            break
+        except (urllib.error.URLError, ConnectionError):
+            time.sleep(0.1)
+    else:
+        pytest.fail("no scraper is served any more")
 
 
 def test_a_port_in_use_is_named_with_the_way_out(server):

@@ -68,7 +68,10 @@ def test_defaults_come_from_the_catalogue(client):
     [
         (b'{"fault": "straggler", "target": {"rank": 99}}', 422, "allowed: 0 to 31"),
         (b'{"fault": "straggler", "severity": "fast"}', 422, "number from 1 to 20"),
-        (b'{"fault": "straggler", "severity": NaN}', 422, "number from 1 to 20"),
+        (b'{"fault": "straggler", "severity": NaN}', 400, "NaN is not a number"),
+        (b'{"fault": "straggler", "duration": ' + b"9" * 400 + b"}", 422, "up to 365d"),
+        (b'{"fault": "straggler", "ramp": "' + b"9" * 400 + b's"}', 422, "up to 365d"),
+        (b'{"\\ud800": 1}', 400, "not JSON"),
         (b'{"fault": "straggler", "duration": -1}', 422, "seconds from 0 on"),
         (b'{"fault": "nothing"}', 422, "there are straggler"),
         (b'{"fault": ', 400, "not JSON"),

@@ -63,10 +63,22 @@ def test_only_the_target_is_struck(board):
 
 
 def test_several_faults_add_up(board):
-    """Two stragglers on one rank multiply."""
-    for severity in (1.5, 2.0):
-        board.start({"fault": "straggler", "target": {"rank": 3}, "severity": severity}, now=0.0)
-    assert board.params(0.0).compute_scale[3] == 3.0
+    """On two ranks, and of two kinds."""
+    for rank in (3, 4):
+        board.start({"fault": "straggler", "target": {"rank": rank}, "severity": 2}, now=0.0)
+    board.start({"fault": "storage_outage"}, now=0.0)
+    params = board.params(0.0)
+    assert params.compute_scale[3:5].tolist() == [2, 2]
+    assert params.outage_seconds == 10
+
+
+def test_the_same_fault_on_the_same_target_is_replaced(board):
+    """A second click does not double it; the later severity holds."""
+    first = board.start({"fault": "straggler", "target": {"rank": 3}}, now=0.0)
+    again = board.start({"fault": "straggler", "target": {"rank": 3}, "severity": 2}, now=5.0)
+    assert [fault.id for fault in board.active()] == [again.id]
+    assert first.id != again.id
+    assert board.params(5.0).compute_scale[3] == 2.0
 
 
 def test_a_ramp_rises_from_neutral_to_full(board):

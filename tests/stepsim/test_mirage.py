@@ -147,6 +147,20 @@ def test_the_larger_the_job_the_better_utilization_hides_starvation(preset_ranks
     assert seen.mfu < 0.25
 
 
+@pytest.mark.parametrize("seconds", [1.0, 1.5, 2.0, 2.5, 3.0, 10.0])
+def test_an_explosion_stopped_at_any_moment_leaves_a_healthy_loss(cluster, seconds):
+    """Before the overflow, too: a diverged network does not come back by itself, and is never checkpointed."""
+    job = cluster.model_copy(update={"schedule": cluster.schedule.model_copy(update={"checkpoint_every_steps": 3})})
+    engine = Engine(job, FaultBoard(job), seed=3, now=EPOCH)
+    engine.advance(EPOCH + 30)
+    fault = engine.board.start({"fault": "gradient_explosion"}, now=engine.now)
+    engine.advance(EPOCH + 30 + seconds)
+    engine.board.stop(fault.id)
+    engine.advance(EPOCH + 60 + seconds)
+    assert 1.8 < engine.totals.run.loss < 6
+    assert engine.totals.run.gradient_norm < 0.6
+
+
 def test_stopping_an_explosion_reloads_the_last_finite_checkpoint(cluster):
     """The loss is a number again, and the step counter goes on."""
     engine = Engine(cluster, FaultBoard(cluster), seed=3, now=EPOCH)

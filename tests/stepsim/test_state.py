@@ -1,5 +1,6 @@
 """What survives a restart."""
 
+import numpy as np
 import pytest
 
 from stepsim.board import ActiveFault
@@ -52,16 +53,53 @@ def clock():
     return 1300.0
 
 
+def started(job, file, seconds=1300.0):
+    """A live job that has run for a moment."""
+    live = LiveJob(job, state_file=file, clock=lambda: seconds)
+    live.start()
+    live.close()
+    return live
+
+
+def test_a_job_that_does_not_start_changes_nothing(tmp_path, cluster):
+    """As when its port is in use."""
+    file = tmp_path / "state.json"
+    save_state(file, SavedState(attempt=3, until=1290.0))
+    before = file.read_text()
+    LiveJob(cluster, state_file=file, clock=clock)
+    assert file.read_text() == before
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_machine_that_slept_or_whose_clock_was_set_goes_on_from_here(cluster, jump):
+    """Nothing happened meanwhile: no step is made up, and time goes on."""
+    now = [1000.0]
+    live = LiveJob(cluster, clock=lambda: now[0])
+    live.engine.advance(1060.0)
+    steps = live.engine.totals.steps
+    now[0] = 1060.0 + jump
+    live._keep_up()
+    assert live.engine.totals.steps - steps <= 1
+    now[0] += 30.0
+    live._keep_up()
+    assert live.engine.totals.steps - steps == pytest.approx(90, abs=4)
+    assert live.engine.telemetry.gpus.utilization.mean() > 0.9
+    assert abs(live.engine.totals.last_ended.max() - now[0]) < 1.0
+    np.testing.assert_allclose(
+        live.engine.totals.phase_seconds.sum(axis=0), live.engine.totals.last_ended - 1000.0 - jump, atol=1e-6
+    )
+
+
 def test_a_restart_restores_faults_and_goes_on_from_the_checkpoint(tmp_path, cluster):
     """The attempt counts up, so that replayed steps never mix with the first ones."""
     file = tmp_path / "state.json"
-    first = LiveJob(cluster, state_file=file, clock=clock)
+    first = started(cluster, file)
     first.board.start({"fault": "straggler", "target": {"rank": 9}}, now=1300.0)
     first.engine.learner.weights.step = 1800
     first.engine.learner.save()
     first.board.start({"fault": "data_starvation"}, now=1300.0)
 
-    again = LiveJob(cluster, state_file=file, clock=clock)
+    again = started(cluster, file)
     assert [fault.fault for fault in again.board.active()] == ["straggler", "data_starvation"]
     assert again.engine.attempt == 1
     assert again.engine.board.params(1300.0).compute_scale[9] == 1.43
@@ -95,4 +133,5 @@ def test_a_live_job_takes_up_where_a_generated_past_ends(tmp_path, cluster):
     for until, begin in ((1280.0, 1280.0), (1310.0, 1310.0), (900.0, 1300.0), (1400.0, 1300.0)):
         save_state(file, SavedState(until=until))
         assert LiveJob(cluster, state_file=file, clock=clock).engine.now == begin
+        assert started(cluster, file).engine.now == max(begin, 1300.0)
         assert load_state(file).until is None

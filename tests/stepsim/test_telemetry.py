@@ -122,7 +122,7 @@ def test_reading_time_is_accounted_once_and_in_full(engine):
 )
 def test_counters_that_a_device_lacks_are_absent(accelerator, absent):
     """Missing is not zero: DCGM has no profiling metrics for consumer GPUs, and NVLink none for cards without it."""
-    job = load_job("node", accelerator=accelerator, nodes=1)
+    job = load_job("laptop" if accelerator == "RTX 4090" else "node", accelerator=accelerator)
     engine = Engine(job, FaultBoard(job), seed=0, now=0.0)
     engine.advance(3.0)
     text = Pages(engine, lambda: 3.0).text("dcgm", "node-0")

@@ -103,6 +103,7 @@ async function refresh() {
     byId("job").textContent = "the simulator does not answer";
     return;
   }
+  if (!byId("buttons").children.length) await offerFaults();
   const job = status.job;
   byId("job").textContent = `${job.ranks} × ${job.accelerator} on ${job.nodes} node${job.nodes > 1 ? "s" : ""}, ${job.model}`;
   byId("utilization").textContent = percent(status.utilization);
@@ -128,12 +129,12 @@ async function offerFaults() {
     button.append(element("small", `${targetText(fault.default_target)}, severity ${fault.severity.plain}. ${fault.description}`));
     byId("buttons").append(button);
   }
+  // A dashboard's link names a fault after the #: show its button.
+  document.getElementById(location.hash.slice(1))?.focus();
   byId("buttons").append(
     element("button", "Stop all faults", { onclick: () => change("/faults", { method: "DELETE", headers: action }) }),
   );
 }
 
-// A dashboard's link names a fault after the #: show its button.
-offerFaults().then(() => document.getElementById(location.hash.slice(1))?.focus());
 refresh();
 setInterval(refresh, 1000);
