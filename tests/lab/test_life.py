@@ -33,6 +33,19 @@ def test_a_signal_stops_everything_cleanly(start_lab, sign):
     assert "stopping" in lab.said()
 
 
+def test_a_lab_stopped_while_it_loads_the_past_leaves_nothing_and_loads_it_the_next_time(start_lab, poll_until):
+    """No helper goes on, and an interrupted load begins anew."""
+    first = start_lab("--preset", "laptop")
+    poll_until(lambda: len(children(first)) > 1, "the past is being loaded", 60)  # a shell and a helper Prometheus
+    running = children(first)
+    assert first.stop(signal.SIGTERM) == 0
+    poll_until(lambda: not alive(running), "nothing is left running", 10)
+    again = start_lab("--preset", "laptop")
+    again.wait_ready()
+    assert "loaded the past" in again.said()
+    assert again.value("max(count_over_time(run:training_mfu:ratio_rate1m[2h]))") > 400
+
+
 def test_the_lab_stops_when_a_part_dies(start_lab):
     """Exit status 1, with the name of the part and the end of its log; the others are stopped."""
     lab = start_lab("--no-history", "--preset", "laptop")
