@@ -39,10 +39,14 @@ up to its wall time, exactly.
 """
 
 
+PER_RANK = " In place of the one per node, with `--per-rank-histogram`."
+
+
 def row(metric: Metric, section: str) -> str:
     scope = () if section == "Ground truth" else LABELS[metric.scope]
+    note = PER_RANK if metric.kind == "histogram" and metric.scope == "rank" else ""
     labels = ", ".join(f"`{label}`" for label in (*scope, *metric.labels))
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help}{note} |"
 
 
 def page() -> str:

@@ -196,7 +196,9 @@ def _answer(status: int) -> Callable[[Request, Exception], Response]:
 
 
 def _unknown_id(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"no active fault has the id {error.args[0]!r}; see GET /faults"}, status_code=404)
+    return JSONResponse(
+        {"error": f"no active fault has the id {error.args[0]!r}; list the active ones first"}, status_code=404
+    )
 
 
 def create_app(

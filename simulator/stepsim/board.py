@@ -63,6 +63,9 @@ def target_label(target: dict[str, Any]) -> str:
     return str(target["node"]) if "node" in target else "run"
 
 
+_WHOM = {"rank": "one rank", "node": "one node", "run": "the whole run: leave the target out, or it is"}
+
+
 def default_target(fault: Fault, job: Job) -> dict[str, Any]:
     """The target that a request gets which names none."""
     targets: dict[str, dict[str, Any]] = {
@@ -173,8 +176,8 @@ class FaultBoard:
         if target is None:
             return plain
         if not isinstance(target, dict) or list(target) != [fault.target]:
-            raise FaultError("target", f"{fault.name} strikes a {fault.target}: its target is written "
-                             f"{json.dumps(plain)}, not {json.dumps(target)}")  # fmt: skip
+            raise FaultError("target", f"{fault.name} strikes {_WHOM[fault.target]}, written {json.dumps(plain)}; "
+                             f"not {json.dumps(target)}")  # fmt: skip
         value = target[fault.target]
         known = {"rank": self._is_rank, "node": self._is_node, "run": _is_true}[fault.target]
         if not known(value):

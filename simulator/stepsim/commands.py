@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from stepscope import __version__
 from stepscope.server import PortInUse
 from stepsim.fault_commands import fault_app
 from stepsim.history import HistoryError, write_history
@@ -37,6 +38,21 @@ def fail(message: object, code: int) -> typer.Exit:
     """Print an error; raise what this returns."""
     errors.print(f"stepscope: {message}", style="red", markup=False, soft_wrap=True)
     return typer.Exit(code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
 
 
 @app.command()
@@ -106,7 +122,7 @@ def lab(
         Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")
     ] = Path(),
     data: Annotated[
-        Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab there.")
+        Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab/PRESET there.")
     ] = None,
     port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT")] = 8000,
     prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT")] = 9090,
@@ -118,9 +134,9 @@ def lab(
     """Run simulator, Prometheus and Alertmanager on this machine, until Ctrl-C."""
     ports = {"simulator": port, "prometheus": prometheus_port, "alertmanager": alertmanager_port}
     try:
-        load_job(preset, job_file)
+        job = load_job(preset, job_file)
         code = run_lab(
-            root.resolve(), (data or root / "build" / "lab").resolve(), preset=preset, job_file=job_file, seed=seed,
+            root.resolve(), (data or root / "build" / "lab" / job.run).resolve(), preset=preset, job_file=job_file, seed=seed,
             ports=ports, grafana_port=grafana_port, with_history=with_history, fresh=fresh,
             console=Console(highlight=False),
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import requests
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from stepsim.board import target_label
 
@@ -73,7 +73,9 @@ def list_active(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> 
 def catalogue(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
     """Show the faults that there are, and what their severity means."""
     known = _call("GET", "/faults/catalogue", url, port)
-    table = Table("fault", "strikes a", "what it does", "severity", "mild / plain / severe", show_lines=True)
+    table = Table(
+        Column("fault", no_wrap=True), "strikes a", "what it does", "severity", "mild / plain / severe", show_lines=True
+    )
     for fault in known["faults"]:
         scale = fault["severity"]
         examples = " / ".join(f"{scale[grade]:g}" for grade in ("mild", "plain", "severe"))
@@ -103,6 +105,7 @@ def _number(severity: str | None) -> float | str | None:
 
 def _call(method: str, path: str, url: str | None, port: int, **options: Any) -> Any:
     base = (url or f"http://127.0.0.1:{port}").rstrip("/")
+    base = base if "://" in base else f"http://{base}"
     try:
         answer = requests.request(method, base + path, headers=ACTION, timeout=10, **options)
     except requests.RequestException:
@@ -111,7 +114,7 @@ def _call(method: str, path: str, url: str | None, port: int, **options: Any) ->
         try:
             message = answer.json()["error"]
         except (ValueError, KeyError):
-            message = f"{base} answered {answer.status_code}"
+            message = f"{base} answered {answer.status_code}: is it a Stepscope simulator?"
         raise _fail(message, 2 if answer.status_code < 500 else 1)
     return answer.json() if answer.content else None
 

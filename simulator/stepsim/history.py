@@ -85,8 +85,10 @@ def write_history(
         _simulate(engine, end, file, console)
     if state_file:
         engine.learner.save()
-        known = load_state(state_file) or SavedState()
-        save_state(state_file, replace(known, checkpoint=engine.learner.checkpoint, until=end))
+        known = load_state(state_file)
+        kept = known if known and known.run == job.run else SavedState(run=job.run)
+        save_state(state_file, replace(kept, checkpoint=engine.learner.checkpoint, until=end))
+    console.print(f"{engine.totals.steps:,} steps of {job.run}, until {time.ctime(end)}: {out}", highlight=False)
 
 
 def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:

@@ -20,6 +20,9 @@ NotNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
 
 
+MOST_RANKS = 16_384
+
+
 class JobError(ValueError):
     """A preset, file or override that does not describe a job."""
 
@@ -118,7 +121,7 @@ class Optimization(Part):
 class Job(Part):
     """A data-parallel training job."""
 
-    run: Annotated[str, Field(min_length=1, max_length=64)] = "demo"
+    run: Annotated[str, Field(min_length=1, max_length=64)] = "cluster"
     nodes: Annotated[int, Field(ge=1, le=4096)] = 4
     gpus_per_node: Annotated[int, Field(ge=1, le=16)] = 8
     accelerator: str = "H100 SXM"
@@ -142,6 +145,8 @@ class Job(Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Job:
+        if self.ranks > MOST_RANKS:
+            raise ValueError(f"{self.ranks:,} ranks are more than the {MOST_RANKS:,} that are simulated in real time")
         needed, there = self.memory_bytes()["reserved"], self.gpu.memory_bytes
         if needed > there:
             raise ValueError(
@@ -182,6 +187,7 @@ class Job(Part):
 
 
 LAPTOP = {
+    "run": "laptop",
     "nodes": 1,
     "gpus_per_node": 4,
     "accelerator": "RTX 4090",
@@ -197,11 +203,11 @@ LAPTOP = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "laptop": LAPTOP,
-    "node": {"nodes": 1},
-    "cluster": {"nodes": 4},
+    "node": {"run": "node", "nodes": 1},
+    "cluster": {"run": "cluster", "nodes": 4},
     # The storage of larger clusters is larger, too: a job meets a hiccup every few minutes at any size.
-    "pod": {"nodes": 32, "loader": {"stall_probability": 1e-6}},
-    "large": {"nodes": 128, "loader": {"stall_probability": 3e-7}},
+    "pod": {"run": "pod", "nodes": 32, "loader": {"stall_probability": 1e-6}},
+    "large": {"run": "large", "nodes": 128, "loader": {"stall_probability": 3e-7}},
 }
 
 
@@ -224,6 +230,8 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise JobError(f"cannot read {file}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise JobError(f"{file} is not YAML: {error}") from error
+    if content is None:
+        return {}
     if not isinstance(content, dict):
         raise JobError(f"{file} must hold a mapping of settings, such as 'nodes: 8'")
     return content
@@ -244,8 +252,9 @@ def _explain(error: ValidationError, file: Path | None) -> str:
         if problem["type"] == "extra_forbidden":
             lines.append(f"unknown key {where!r}; here there are {', '.join(_fields(problem['loc'][:-1]))}")
         else:
-            got = f", got {problem['input']!r}" if where else ""
-            lines.append(f"{where}: {problem['msg']}{got}".removeprefix(": "))
+            ours = problem["type"] == "value_error"
+            got = "" if ours else f", got {problem['input']!r}"
+            lines.append(f"{where}: {problem['msg']}{got}".removeprefix(": ").replace("Value error, ", ""))
     return f"{file or 'job'}: " + "; ".join(lines)
 
 

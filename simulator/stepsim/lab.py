@@ -5,6 +5,7 @@ The rule files are the same as compose's, and the configs differ in host and por
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -134,11 +135,16 @@ def run_lab(
     for name, port in ports.items():
         listen("127.0.0.1", port, way_out=f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT").close()
     lab = Lab(root=root, folder=folder, ports=ports, console=console)
+    lab.folder.mkdir(parents=True, exist_ok=True)
+    lock = (lab.folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise LabError(f"another lab uses {lab.folder}: stop it, or give another folder with --data") from None
     if fresh:
         for name in ("prometheus", "alertmanager", "history"):
             shutil.rmtree(lab.folder / name, ignore_errors=True)
         (lab.folder / "state.json").unlink(missing_ok=True)
-    lab.folder.mkdir(parents=True, exist_ok=True)
     job = ["--preset", preset, "--seed", str(seed), *(["--job", str(job_file)] if job_file else [])]
     with _until_signalled():
         try:

@@ -30,6 +30,9 @@ class LiveJob:
         self._clock = clock
         self._state_file = state_file
         saved = load_state(state_file) if state_file else None
+        if saved and saved.run != job.run:
+            log.warning("the state file is of run %r: run %r begins anew", saved.run, job.run)
+            saved = None
         self._attempt = saved.attempt + 1 if saved else 0
         checkpoint = saved.checkpoint if saved else None
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
@@ -78,7 +81,7 @@ class LiveJob:
             return
         with self._saving:
             checkpoint, faults = self.engine.learner.checkpoint, self.board.active()
-            state = SavedState(attempt=self._attempt, checkpoint=checkpoint, faults=faults)
+            state = SavedState(run=self.engine.job.run, attempt=self._attempt, checkpoint=checkpoint, faults=faults)
             try:
                 save_state(self._state_file, state)
             except OSError as error:

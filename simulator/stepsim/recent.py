@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf, sqrt
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Recent:
         path = last.path - first.path if first and last else np.zeros(len(PHASES))
         wall = float(path.sum())
         known = steps > 0 and wall > 0
-        mean = float(np.mean([sample.utilization for sample in samples[-10:]])) if samples else None
+        mean = float(np.mean([sample.utilization for sample in samples])) if samples else None
         return {
             "time": last.time if last else None,
             "utilization": mean,
@@ -106,7 +107,7 @@ def _mfu(job: Job, steps_per_second: float) -> float:
 
 def _finite(value: float | None) -> float | str | None:
     """JSON has no NaN."""
-    return value if value is None or abs(value) < float("inf") else str(value)
+    return value if value is None or abs(value) < inf else {"nan": "NaN"}.get(str(value), str(value))
 
 
 def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
@@ -115,10 +116,16 @@ def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, An
     by_node = (job.nodes, job.gpus_per_node)
     node_late, node_steps = late.reshape(len(PHASES), *by_node).sum(axis=2), steps.reshape(by_node).sum(axis=1)
     rank, node = int(late.sum(axis=0).argmax()), int(node_late.sum(axis=0).argmax())
-    if steps[rank] / steps.sum() - 1 / job.ranks > CULPRIT_RANK_EXCESS and late[:, rank].sum() >= CULPRIT_SHARE * wall:
+    chance = 1.5 / sqrt(steps.sum()) if steps.sum() else inf
+    if (
+        steps[rank] / steps.sum() - 1 / job.ranks > max(chance, CULPRIT_RANK_EXCESS)
+        and late[:, rank].sum() >= CULPRIT_SHARE * wall
+    ):
         return _named({"rank": rank}, late[:, rank], wall)
     seconds, excess = node_late[:, node].sum(), node_steps[node] / steps.sum() - 1 / job.nodes
-    if excess > CULPRIT_NODE_EXCESS and seconds > max(CULPRIT_NODE_SECONDS * late.sum(), CULPRIT_SHARE * wall):
+    if excess > max(chance, CULPRIT_NODE_EXCESS) and seconds > max(
+        CULPRIT_NODE_SECONDS * late.sum(), CULPRIT_SHARE * wall
+    ):
         return _named({"node": job.node_name(node)}, node_late[:, node], wall)
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 import threading
@@ -22,9 +23,9 @@ def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.sock
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise PortInUse(
-            f"cannot listen on {host}:{port}: {error.strerror}. Stop what uses it, or set {way_out} to a free port."
-        ) from error
+        taken = error.errno == errno.EADDRINUSE
+        hint = f"Stop what uses it, or set {way_out} to a free port." if taken else "Is it an address of this machine?"
+        raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror}. {hint}") from error
     listener.listen(256)
     return listener
 

@@ -25,6 +25,8 @@ class StateError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class SavedState:
     version: int = VERSION
+    run: str = ""
+    """Whose state it is: another run begins anew."""
     attempt: int = 0
     checkpoint: Weights = field(default_factory=Weights)
     faults: list[ActiveFault] = field(default_factory=list)

@@ -21,7 +21,7 @@ every_panel = pytest.mark.parametrize(
 )
 
 
-def substituted(expr, run="demo", price="2.5"):
+def substituted(expr, run="cluster", price="2.5"):
     """The query as Grafana sends it, for a scrape interval of 5 s."""
     return expr.replace("$run", run).replace("${price}", price).replace("$__rate_interval", "20s")
 

@@ -47,7 +47,7 @@ def test_the_past_is_there_with_its_three_incidents(lab):
 
 def test_the_live_job_takes_up_where_the_past_ends(lab, poll_until):
     """No hole of a minute, and no missing label."""
-    poll_until(lambda: lab.value("count(run:training_mfu:ratio_rate1m{run='demo'})") == 1, "MFU is recorded", 30)
+    poll_until(lambda: lab.value("count(run:training_mfu:ratio_rate1m{run='cluster'})") == 1, "MFU is recorded", 30)
     assert lab.value("max(changes(training_steps_total{rank='7'}[5m]))") > 10
     assert lab.value("count(count by (instance, job) (training_steps_total))") == 4
 
@@ -55,7 +55,7 @@ def test_the_live_job_takes_up_where_the_past_ends(lab, poll_until):
 def answers(lab, panel):
     """What the panel's queries return, with Grafana's variables filled in."""
     for query in panel["targets"]:
-        yield from lab.query(query["expr"].replace("$run", "demo").replace("${price}", "2.5"))
+        yield from lab.query(query["expr"].replace("$run", "cluster").replace("${price}", "2.5"))
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
@@ -94,7 +94,7 @@ def test_a_fault_is_seen_alerted_and_resolved(lab, poll_until, alert, request_, 
 
     fired = poll_until(lambda: lab.firing(), f"{alert} reaches Alertmanager", 120)
     assert fired.keys() == {alert}
-    assert fired[alert].items() >= {"cause": request_["fault"], "severity": "page", "run": "demo", **labels}.items()
+    assert fired[alert].items() >= {"cause": request_["fault"], "severity": "page", "run": "cluster", **labels}.items()
     assert lab.query(f"ALERTS{{alertname='{alert}',alertstate='firing'}}")
     poll_until(lambda: lab.received().get(alert) == "firing", "the webhook hears of it", 30)
     if mfu_falls_to:

@@ -46,6 +46,15 @@ def test_a_lab_stopped_while_it_loads_the_past_leaves_nothing_and_loads_it_the_n
     assert again.value("max(count_over_time(run:training_mfu:ratio_rate1m[2h]))") > 400
 
 
+def test_two_labs_never_share_a_folder(start_lab):
+    """They would write into the same database."""
+    first = start_lab("--no-history", "--preset", "laptop")
+    first.wait_ready()
+    second = start_lab("--no-history", "--preset", "laptop")
+    assert second.process.wait(20) == 2
+    assert "another lab uses" in second.said()
+
+
 def test_the_lab_stops_when_a_part_dies(start_lab):
     """Exit status 1, with the name of the part and the end of its log; the others are stopped."""
     lab = start_lab("--no-history", "--preset", "laptop")

@@ -94,7 +94,7 @@ def test_an_unknown_id_is_404(client):
     """It says where to look."""
     answer = client.delete("/faults/nope", headers=ACTION)
     assert answer.status_code == 404
-    assert "GET /faults" in answer.json()["error"]
+    assert "list the active ones" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": ORIGIN}, {"X-Other": "1"}])

@@ -98,8 +98,9 @@ def test_the_catalogue_explains_every_severity(simulator):
         (["start", "straggler", "--severity", "nan"], "not 'nan'"),
         (["start", "gremlins"], "unknown fault 'gremlins'; there are straggler"),
         (["start", "straggler", "--duration", "-5s"], "90s, 10m or 1h30m"),
-        (["start", "straggler", "--node", "node-0"], "strikes a rank"),
+        (["start", "straggler", "--node", "node-0"], "strikes one rank"),
         (["start", "straggler", "--rank", "two"], "valid integer"),
+        (["start", "straggler", "--rank", "1", "--node", "node-0"], "not both"),
         (["stop", "nope"], "no active fault has the id 'nope'"),
         (["start"], "Missing argument"),
     ],
@@ -141,6 +142,14 @@ def test_a_wrong_job_and_a_damaged_state_are_named(tmp_path):
     done = run("simulate", "--port", "0", "--state", str(state))
     assert (done.returncode, "is damaged" in done.stderr) == (2, True)
     assert state.read_text() == '{"version": 1, "faults": ['
+    for arguments in (
+        ["--seed", "-1"],
+        ["--port", "99999"],
+        ["--nodes", "100000"],
+        ["--host", "192.0.2.1", "--port", "0"],
+    ):
+        done = run("simulate", *arguments)
+        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     done = run("simulate", "--preset", "huge")
     assert (done.returncode, "there are laptop" in done.stderr) == (2, True)
     done = run("simulate", "--accelerator", "H1000")

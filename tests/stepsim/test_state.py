@@ -64,7 +64,7 @@ def started(job, file, seconds=1300.0):
 def test_a_job_that_does_not_start_changes_nothing(tmp_path, cluster):
     """As when its port is in use."""
     file = tmp_path / "state.json"
-    save_state(file, SavedState(attempt=3, until=1290.0))
+    save_state(file, SavedState(run="cluster", attempt=3, until=1290.0))
     before = file.read_text()
     LiveJob(cluster, state_file=file, clock=clock)
     assert file.read_text() == before
@@ -112,7 +112,7 @@ def test_a_restart_restores_faults_and_goes_on_from_the_checkpoint(tmp_path, clu
 def test_an_expired_fault_does_not_come_back(tmp_path, cluster):
     """Its time ran out while the simulator was down."""
     file = tmp_path / "state.json"
-    save_state(file, SavedState(faults=[FAULT]))
+    save_state(file, SavedState(run="cluster", faults=[FAULT]))
     live = LiveJob(cluster, state_file=file, clock=lambda: 1601.0)
     live.engine.advance(1602.0)
     assert live.board.active() == []
@@ -121,17 +121,26 @@ def test_an_expired_fault_does_not_come_back(tmp_path, cluster):
 def test_a_smaller_job_drops_the_faults_that_it_cannot_have(tmp_path, caplog):
     """And says so."""
     file = tmp_path / "state.json"
-    save_state(file, SavedState(faults=[FAULT]))
+    save_state(file, SavedState(run="laptop", faults=[FAULT]))
     live = LiveJob(load_job("laptop"), state_file=file, clock=clock)
     assert live.board.active() == []
     assert "no rank 5; allowed: 0 to 3" in caplog.text
+
+
+def test_another_run_begins_anew(tmp_path, caplog):
+    """Its faults and its checkpoint are not this one's."""
+    file = tmp_path / "state.json"
+    save_state(file, SavedState(run="cluster", attempt=3, checkpoint=Weights(step=1800), faults=[FAULT]))
+    live = LiveJob(load_job("node"), state_file=file, clock=clock)
+    assert (live.board.active(), live.engine.attempt, live.engine._state.step) == ([], 0, 0)
+    assert "run 'node' begins anew" in caplog.text
 
 
 def test_a_live_job_takes_up_where_a_generated_past_ends(tmp_path, cluster):
     """It catches up at once or waits, so that no gap is seen; a past that is long over is not caught up with."""
     file = tmp_path / "state.json"
     for until, begin in ((1280.0, 1280.0), (1310.0, 1310.0), (900.0, 1300.0), (1400.0, 1300.0)):
-        save_state(file, SavedState(until=until))
+        save_state(file, SavedState(run="cluster", until=until))
         assert LiveJob(cluster, state_file=file, clock=clock).engine.now == begin
         assert started(cluster, file).engine.now == max(begin, 1300.0)
         assert load_state(file).until is None

@@ -4,6 +4,20 @@
 const byId = (id) => document.getElementById(id);
 const percent = (ratio) => (ratio === null ? "–" : `${(100 * ratio).toFixed(ratio < 0.1 ? 1 : 0)} %`);
 const number = (value) => (typeof value === "number" ? value.toPrecision(3) : value ?? "–");
+
+function show(id, value) {
+  byId(id).textContent = number(value);
+  byId(id).classList.toggle("bad", typeof value === "string");
+}
+
+function alertItem(alert) {
+  const item = element("li", "");
+  item.append(
+    element("a", alert.labels.alertname, { href: `/runbooks/${alert.labels.alertname}` }),
+    `: ${(alert.annotations ?? {}).summary ?? ""}`,
+  );
+  return item;
+}
 const duration = (seconds) =>
   seconds === null ? "–" : seconds < 1 ? `${Math.round(1000 * seconds)} ms` : `${seconds.toFixed(2)} s`;
 const action = { "X-Stepscope-Action": "console" };
@@ -74,9 +88,10 @@ function drawPath(shares) {
 
 function reading(status) {
   if (!status.critical_path) return "not enough steps yet";
+  if (typeof status.loss === "string") return "The loss is not a number: nothing that follows is of use.";
   const culprit = status.culprit;
   if (culprit) {
-    const who = "rank" in culprit ? `rank ${culprit.rank}` : culprit.node;
+    const who = "rank" in culprit ? `Rank ${culprit.rank}` : culprit.node;
     return `${who} holds everyone up, mostly in ${culprit.phase}: it costs ${percent(culprit.share)} of all time.`;
   }
   const data = status.critical_path.data_wait;
@@ -109,15 +124,15 @@ async function refresh() {
   byId("utilization").textContent = percent(status.utilization);
   byId("mfu").textContent = percent(status.mfu);
   byId("step").textContent = duration(status.step_seconds);
-  byId("loss").textContent = number(status.loss);
-  byId("norm").textContent = number(status.gradient_norm);
+  show("loss", status.loss);
+  show("norm", status.gradient_norm);
   byId("reading").textContent = reading(status);
   drawChart(status.trace);
   drawPath(status.critical_path);
   list("active", status.faults.map(activeFault), "none active");
   list(
     "alerts",
-    status.alerts.map((alert) => element("li", `${alert.labels.alertname}: ${(alert.annotations ?? {}).summary ?? ""}`)),
+    status.alerts.map(alertItem),
     "none firing",
   );
 }
