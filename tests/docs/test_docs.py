@@ -47,7 +47,7 @@ def test_the_readme_names_every_fault_preset_and_port():
 def test_every_make_target_and_subcommand_of_the_readme_exists():
     """Word by word."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"make ([a-z]+)", README)):
+    for target in set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE)):
         assert f"\n{target}:" in makefile, target
     command = [sys.executable, "-m", "stepsim"]
     for words in set(re.findall(r"\bstepscope (fault [a-z]+|simulate|history|lab)\b", README)):
