@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -137,12 +136,3 @@ class Engine:
         start = self.telemetry.window_start
         while len(self._timelines) > 1 and self._timelines[0].last_end <= start:
             self._timelines.popleft()
-
-
-def scrapes(engine: Engine, *, until: float, every: float) -> Iterator[float]:
-    """Advance as fast as possible, pausing at each scrape; yields its moment."""
-    moment = engine.now + every
-    while moment <= until:
-        engine.advance(moment)
-        yield moment
-        moment += every

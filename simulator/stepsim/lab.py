@@ -166,7 +166,7 @@ def _start_all(lab: Lab, job: list[str], grafana_port: int, with_history: bool) 
     programs = {name: _which(*names) for name, names in BINARIES.items()}
     write_configs(lab)
     data = lab.folder / "prometheus"
-    if programs["prometheus"] and with_history and shutil.which("promtool"):
+    if programs["prometheus"] and with_history:
         _preload(lab, job, data)
     stepscope = [sys.executable, "-m", "stepsim", "simulate"]
     lab.start(
@@ -197,6 +197,10 @@ def _preload(lab: Lab, job: list[str], data: Path) -> None:
     """Two hours of past into an empty Prometheus; what is missing when that fails is the past, not the lab."""
     if (data / "wal").exists() or any(data.glob("0*")):
         return
+    if not shutil.which("promtool"):
+        lab.console.print("[yellow]no past[/]: promtool is not on PATH", highlight=False)
+        return
+    lab.console.print("loading a past first, which takes about 20 s; it is kept for the next time")
     past = lab.folder / "history"
     started = time.monotonic()
     rules = lab.root / "prometheus" / "rules" / "recording.yml"
