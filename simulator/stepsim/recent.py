@@ -24,6 +24,8 @@ CULPRIT_RANK_EXCESS, CULPRIT_NODE_EXCESS = 0.4, 0.18
 for the same."""
 CULPRIT_NODE_SECONDS = 0.7
 """Of all late seconds, for a node."""
+CHANCE = 1.5
+"""By the root of the laps: more than three standard deviations of a share of last arrivals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,7 @@ def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, An
     by_node = (job.nodes, job.gpus_per_node)
     node_late, node_steps = late.reshape(len(PHASES), *by_node).sum(axis=2), steps.reshape(by_node).sum(axis=1)
     rank, node = int(late.sum(axis=0).argmax()), int(node_late.sum(axis=0).argmax())
-    chance = 1.5 / sqrt(steps.sum()) if steps.sum() else inf
+    chance = CHANCE / sqrt(steps.sum()) if steps.sum() else inf
     if (
         steps[rank] / steps.sum() - 1 / job.ranks > max(chance, CULPRIT_RANK_EXCESS)
         and late[:, rank].sum() >= CULPRIT_SHARE * wall

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stepsim import recent
 from stepsim.faults import FAULTS
 from stepsim.history import rule_levels
 
@@ -84,6 +85,17 @@ def test_an_alert_is_complete(alert):
 def test_every_fault_is_claimed_by_an_alert():
     """One that is no exhibit."""
     assert {alert["labels"]["cause"] for alert in ALERTS if "exhibit" not in alert["labels"]} == set(FAULTS)
+
+
+def test_the_console_accuses_on_the_same_grounds_as_the_rules():
+    """Its thresholds are the recorded culprit's."""
+    culprits = [rule["expr"] for group in RECORDING["groups"] for rule in group["rules"] if "culprit" in rule["record"]]
+    rank, node = (" ".join(expr.split()) for expr in culprits)
+    for expr, excess in ((rank, recent.CULPRIT_RANK_EXCESS), (node, recent.CULPRIT_NODE_EXCESS)):
+        assert f":training_late_share:rate1m) > {recent.CULPRIT_SHARE}" in expr
+        assert f":training_late_steps_excess:rate1m > {excess}" in expr
+        assert f"{recent.CHANCE} / sqrt(" in expr
+    assert f"{recent.CULPRIT_NODE_SECONDS} * sum by (run)" in node
 
 
 def test_levels_hold_each_rule_once_and_after_what_it_needs():
