@@ -99,7 +99,7 @@ class Network(Part):
 class Schedule(Part):
     """What happens beside the steps."""
 
-    checkpoint_every_steps: Annotated[int, Field(ge=0)] = 1800
+    checkpoint_every_steps: Annotated[int, Field(ge=0)] = 2000
     checkpoint_bytes_per_parameter: Positive = 14
     """bf16 weights, fp32 master weights and two Adam moments."""
     checkpoint_bytes_per_second: Positive = 5e9

@@ -86,7 +86,7 @@ def test_evaluation_and_checkpoints_come_on_schedule(cluster):
     """The distractors of a healthy run."""
     engine = make(cluster)
     engine.advance(EPOCH + 1250)
-    assert engine.totals.run.checkpoints == engine.totals.steps // 1800
+    assert engine.totals.run.checkpoints == engine.totals.steps // engine.job.schedule.checkpoint_every_steps
     assert engine.totals.run.checkpoints >= 1
     assert engine.totals.run.last_checkpoint < EPOCH + 1250
 
