@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from stepsim.board import FaultBoard
 from stepsim.engine import Engine
 from stepsim.job import Job, load_job
 from stepsim.pages import Pages
+from stepsim.serving import free_port
 
 ROOT = Path(__file__).parents[1]
 EPOCH = 1_700_000_000.0
@@ -195,13 +195,6 @@ def simulator(*arguments: str) -> Iterator[Running]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port
 
 
 MEASUREMENTS = (simulation, rendering, history, scraping)

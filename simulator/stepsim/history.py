@@ -64,8 +64,7 @@ def write_history(
     """Write ``history.om``, the recording rules by level, and the span that they cover.
 
     Samples carry the labels that a live scrape of the job would add, and end ``LEAD_SECONDS`` after ``now`` (by
-    default the present).
-    With ``state_file`` the live job goes on where this past ends.
+    default the present). With ``state_file`` the live job goes on where this past ends.
     """
     if not rules.is_file():
         raise HistoryError(f"no recording rules at {rules}: run this in the project's folder, or give --rules")

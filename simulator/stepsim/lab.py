@@ -20,7 +20,7 @@ from pathlib import Path
 import requests
 from rich.console import Console
 
-from stepsim.serving import listen
+from stepsim.serving import free_port, listen
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -208,7 +208,7 @@ def _preload(lab: Lab, job: list[str], data: Path) -> None:
     commands = (
         [sys.executable, "-m", "stepsim", "history", str(past), *job, "--rules", str(rules),
          "--state", str(lab.folder / "state.json")],
-        ["sh", str(lab.root / "prometheus" / "load-history.sh"), str(past), str(data), str(_free_port())],
+        ["sh", str(lab.root / "prometheus" / "load-history.sh"), str(past), str(data), str(free_port())],
     )  # fmt: skip
     with lab.console.status("simulating and loading the past"):
         for command in commands:
@@ -252,12 +252,6 @@ def _command() -> str:
 
 def _which(*names: str) -> str | None:
     return next((found for name in names if (found := shutil.which(name))), None)
-
-
-def _free_port() -> int:
-    with listen("127.0.0.1", 0) as taken:
-        port: int = taken.getsockname()[1]
-    return port
 
 
 def _answers(url: str) -> bool:

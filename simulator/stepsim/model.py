@@ -78,9 +78,9 @@ def _buckets(job: Job) -> tuple[FloatArray, FloatArray]:
     first = min(FIRST_BUCKET_BYTES, total)
     count = ceil((total - first) / BUCKET_BYTES)
     groups = min(MAX_BUCKETS - 1, count)
-    sizes = np.array([first] + [(total - first) / groups] * groups)
+    sizes = np.array([first] + [(total - first) / groups for _ in range(groups)])
     each = _allreduce(job, (total - first) / count) if count else 0.0
-    times = np.array([_allreduce(job, first)] + [count / groups * each] * groups)
+    times = np.array([_allreduce(job, first)] + [count / groups * each for _ in range(groups)])
     return np.cumsum(sizes) / total, np.cumsum(times[::-1])[::-1]
 
 
@@ -88,17 +88,14 @@ def _allreduce(job: Job, size: float) -> float:
     gpu, ranks = job.gpu, job.gpus_per_node
     if job.ranks == 1:
         return 0.0
-    if job.nodes == 1:
-        full = gpu.nvls and ranks == GPUS_PER_SWITCH
-        return (
-            nvls_allreduce(size)
-            if full
-            else ring_allreduce(size, ranks, bandwidth=gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
-        )
-    return hierarchical_allreduce(
-        size, nodes=job.nodes, gpus_per_node=job.gpus_per_node, busbw=job.gpu.busbw_bytes_per_second,
-        nic=job.network.nic_bytes_per_second, hop=job.gpu.hop_seconds,
-    )  # fmt: skip
+    if job.nodes > 1:
+        return hierarchical_allreduce(
+            size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second,
+            nic=job.network.nic_bytes_per_second, hop=gpu.hop_seconds,
+        )  # fmt: skip
+    if gpu.nvls and ranks == GPUS_PER_SWITCH:
+        return nvls_allreduce(size)
+    return ring_allreduce(size, ranks, bandwidth=gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
 
 
 @dataclass(kw_only=True, slots=True)

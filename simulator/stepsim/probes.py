@@ -12,9 +12,11 @@ import numpy as np
 
 from stepscope.metrics import Metric, Values
 from stepsim.accelerators import Accelerator
-from stepsim.telemetry import IDLE_BIT, IO_MODES, POWER_CAP_BIT, GpuTelemetry, HostTelemetry
+from stepsim.telemetry import IO_MODES, GpuTelemetry, HostTelemetry
 
 MEBI = 2.0**20
+POWER_CAP_BIT, IDLE_BIT = 0x4, 0x1
+"""nvmlClocksEventReasonSwPowerCap and …GpuIdle (nvml.h)."""
 READ_REQUEST_BYTES = 256
 TRAINER_MEMORY_BYTES = 8 * 2.0**30
 """Resident memory of one rank's Python process with CUDA."""
@@ -162,14 +164,14 @@ NODE_EXPORTER: tuple[Metric, ...] = (
            help="Seconds the CPUs spent in each mode.", values=_cpu),
     _counter("node_pressure_io_waiting_seconds_total",
              "Total time in seconds that processes have waited due to IO congestion",
-             lambda h: h.of(h.hosts.pressure_io_seconds), ()),
+             lambda h: h.of(h.hosts.stalled_seconds), ()),
     _counter("node_disk_read_bytes_total", "The total number of bytes read successfully.",
              lambda h: h.of(h.hosts.read_bytes)),
     _counter("node_disk_reads_completed_total", "The total number of reads completed successfully.",
              lambda h: h.of(h.hosts.reads)),
     _counter("node_disk_read_time_seconds_total", "The total number of seconds spent by all reads.",
              lambda h: h.of(h.hosts.read_seconds)),
-    _counter("node_disk_io_time_seconds_total", "Total seconds spent doing I/Os.", lambda h: h.of(h.hosts.io_seconds)),
+    _counter("node_disk_io_time_seconds_total", "Total seconds spent doing I/Os.", lambda h: h.of(h.hosts.stalled_seconds)),
     Metric(name="node_infiniband_port_data_transmitted_bytes_total", kind="counter", scope="host",
            labels=("device", "port"), help="Number of data octets transmitted on all links", values=lambda h: h.ports()),
     Metric(name="node_infiniband_port_data_received_bytes_total", kind="counter", scope="host",

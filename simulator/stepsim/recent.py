@@ -114,20 +114,20 @@ def _finite(value: float | None) -> float | str | None:
 
 def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
     """The rank, or else the node, that holds everyone up; None when lateness is small, rare or spread."""
-    late, steps = last.late - first.late, last.late_steps - first.late_steps
-    by_node = (job.nodes, job.gpus_per_node)
-    node_late, node_steps = late.reshape(len(PHASES), *by_node).sum(axis=2), steps.reshape(by_node).sum(axis=1)
-    rank, node = int(late.sum(axis=0).argmax()), int(node_late.sum(axis=0).argmax())
-    chance = CHANCE / sqrt(steps.sum()) if steps.sum() else inf
-    if (
-        steps[rank] / steps.sum() - 1 / job.ranks > max(chance, CULPRIT_RANK_EXCESS)
-        and late[:, rank].sum() >= CULPRIT_SHARE * wall
-    ):
+    late, last_in, laps = last.late - first.late, last.late_steps - first.late_steps, last.steps - first.steps
+    chance, least = CHANCE / sqrt(laps), CULPRIT_SHARE * wall
+
+    rank = int(late.sum(axis=0).argmax())
+    excess = last_in[rank] / laps - 1 / job.ranks
+    if excess > max(chance, CULPRIT_RANK_EXCESS) and late[:, rank].sum() >= least:
         return _named({"rank": rank}, late[:, rank], wall)
-    seconds, excess = node_late[:, node].sum(), node_steps[node] / steps.sum() - 1 / job.nodes
-    if excess > max(chance, CULPRIT_NODE_EXCESS) and seconds > max(
-        CULPRIT_NODE_SECONDS * late.sum(), CULPRIT_SHARE * wall
-    ):
+
+    by_node = (job.nodes, job.gpus_per_node)
+    node_late = late.reshape(len(PHASES), *by_node).sum(axis=2)
+    node = int(node_late.sum(axis=0).argmax())
+    excess = last_in.reshape(by_node)[node].sum() / laps - 1 / job.nodes
+    enough = max(CULPRIT_NODE_SECONDS * late.sum(), least)
+    if excess > max(chance, CULPRIT_NODE_EXCESS) and node_late[:, node].sum() > enough:
         return _named({"node": job.node_name(node)}, node_late[:, node], wall)
     return None
 

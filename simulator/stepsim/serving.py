@@ -30,6 +30,13 @@ def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.sock
     return listener
 
 
+def free_port() -> int:
+    """A port of the loopback that nobody uses at this moment."""
+    with listen("127.0.0.1", 0) as taken:
+        port: int = taken.getsockname()[1]
+    return port
+
+
 def web_origins(*ports: int, extra: tuple[str, ...] = ()) -> list[str]:
     """The origins of pages served on this machine's loopback at those ports, and further ones."""
     return [f"http://{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost")] + list(extra)

@@ -22,10 +22,6 @@ from stepsim.timeline import EVALUATION, Timeline
 WINDOW_SECONDS = 1.0
 """NVML's sample period for utilization, and the interval over which a data-center GPU averages its power."""
 
-POWER_CAP_BIT, IDLE_BIT = 0x4, 0x1
-"""nvmlClocksEventReasonSwPowerCap and …GpuIdle (nvml.h)."""
-
-
 READINGS = ("utilization", "tensor", "dram", "sm", "occupancy", "watts")
 
 
@@ -127,11 +123,11 @@ class HostTelemetry:
         self.job = job
         self.cpu_seconds = {mode: np.zeros(job.nodes) for mode in IO_MODES}
         """Over all CPUs of a node."""
-        self.pressure_io_seconds: FloatArray = np.zeros(job.nodes)
+        self.stalled_seconds: FloatArray = np.zeros(job.nodes)
+        """In which at least one worker waited for a read: I/O pressure, and the time in which the disk was busy."""
         self.read_bytes: FloatArray = np.zeros(job.nodes)
         self.reads: FloatArray = np.zeros(job.nodes)
         self.read_seconds: FloatArray = np.zeros(job.nodes)
-        self.io_seconds: FloatArray = np.zeros(job.nodes)
 
     def observe(self, blocked: FloatArray, batches: FloatArray, window: float) -> None:
         """``blocked``: seconds that loader workers spent in reads; ``batches``: steps' worth of work; both per rank."""
@@ -145,8 +141,7 @@ class HostTelemetry:
         self._count(user=user, system=system, iowait=iowait, idle=cpus - system - user - iowait)
         workers = job.gpus_per_node * loader.workers
         stalled = window * (1 - (1 - np.minimum(blocked / (workers * window), 1.0)) ** workers)
-        self.pressure_io_seconds = self.pressure_io_seconds + stalled
-        self.io_seconds = self.io_seconds + stalled
+        self.stalled_seconds = self.stalled_seconds + stalled
         self.read_seconds = self.read_seconds + blocked
         self.reads = self.reads + batches * (job.tokens_per_gpu / job.model.sequence)
         self.read_bytes = self.read_bytes + batches * job.tokens_per_gpu * loader.bytes_per_token

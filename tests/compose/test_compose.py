@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -11,15 +10,11 @@ import pytest
 import requests
 import yaml
 
+from stepsim.serving import free_port
+
 ROOT = Path(__file__).parents[2]
 SERVICES = ("simulator", "prometheus", "alertmanager")
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
 
 
 class Stack:
@@ -27,7 +22,7 @@ class Stack:
 
     def __init__(self):
         self.project = f"stepscope-test-{os.getpid()}"
-        self.ports = {name: free_port() for name in ("STEPSCOPE_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT")}
+        self.ports = {name: str(free_port()) for name in ("STEPSCOPE_PORT", "PROMETHEUS_PORT", "ALERTMANAGER_PORT")}
 
     def run(self, *arguments):
         done = subprocess.run(

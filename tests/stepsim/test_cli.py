@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import requests
 
+from stepsim.serving import free_port
+
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "stepsim"]
 
@@ -22,12 +24,6 @@ def run(*arguments, timeout=60, **environment):
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False,
         env={**os.environ, "COLUMNS": "300", **environment},
     )  # fmt: skip
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Simulator:

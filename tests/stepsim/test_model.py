@@ -128,6 +128,13 @@ def test_a_network_must_be_much_slower_before_the_step_notices(slower, least, mo
     assert least < floor < most
 
 
+def test_gradients_of_a_single_bucket_are_reduced():
+    """A tiny model fills not even the first bucket."""
+    tiny = load_job("cluster", model={"parameters": 1e6}, network={"gradient_bytes": 0.5})
+    assert len(plan(Params.healthy(tiny)).bucket_tail) == 1
+    assert min(timeline.before()[ALLREDUCE].min() for timeline in steps(Params.healthy(tiny), 5)) > 0
+
+
 def test_an_h100_node_needs_no_network():
     """One GPU alone has nothing to reduce."""
     alone = load_job("node", gpus_per_node=1)
