@@ -8,7 +8,7 @@ is None, or a column that is not yielded: the series is then absent, never 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -65,6 +65,10 @@ class Job:
     per_rank_histogram: bool = False
     current_phase: tuple[Column, Column] | None = None
     """Per rank, the index of the phase entered last and when it was entered (seconds since the epoch)."""
+    overhead_seconds: float | None = None
+    """That the library itself took in the training loop."""
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """How often each part of the library failed; training went on."""
 
 
 def listed(column: Column) -> list[Any]:
@@ -163,6 +167,11 @@ TRAINING: tuple[Metric, ...] = (
         values=lambda job: _some(job.totals.floor()),
     ),
     Metric(
+        name="training_collective_seconds_total", kind="counter", labels=("collective",),
+        help="Exposed seconds in collectives, waiting and transfer; together they are the phase allreduce.",
+        values=lambda job: (((kind,), column) for kind, column in job.totals.collective_seconds.items()),
+    ),
+    Metric(
         name="training_tokens_total", kind="counter", help="Tokens consumed by this rank.",
         values=lambda job: _some(_every(job, job.totals.tokens)),
     ),
@@ -245,6 +254,16 @@ TRAINING: tuple[Metric, ...] = (
         name="stepscope_dropped_steps_total", kind="counter",
         help="Steps that this rank finished but that were not recorded.",
         values=lambda job: _some(_every(job, job.totals.dropped)),
+    ),
+    Metric(
+        name="stepscope_step_overhead_seconds_total", kind="counter",
+        help="Seconds that the library itself took in this rank's training loop.",
+        values=lambda job: () if job.overhead_seconds is None else _some(_every(job, job.overhead_seconds)),
+    ),
+    Metric(
+        name="stepscope_errors_total", kind="counter", labels=("part",),
+        help="Failures of the library's parts on this rank. Training went on; what that part publishes is absent.",
+        values=lambda job: (((part,), _every(job, count)) for part, count in job.errors.items()),
     ),
     Metric(
         name="stepscope_build_info", kind="gauge", scope="node", labels=("version",),

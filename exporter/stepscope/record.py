@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Rows: TypeAlias = Any
@@ -14,12 +15,15 @@ Column: TypeAlias = Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Learning:
-    """What the optimizer saw in one step. It is the same on all ranks, and rank 0 publishes it."""
+    """What the optimizer saw in one step. It is the same on all ranks, and rank 0 publishes it.
 
-    loss: float
-    gradient_norm: float
+    None is what the loop did not say.
+    """
+
+    loss: float | None = None
+    gradient_norm: float | None = None
     """L2 norm before clipping."""
-    learning_rate: float
+    learning_rate: float | None = None
     clipped: bool = False
     out_of_band: bool = False
     """The norm lay outside the run's configured band."""
@@ -27,7 +31,7 @@ class Learning:
     @property
     def nonfinite(self) -> bool:
         """True when the loss or the gradient norm is NaN or infinite."""
-        return not (abs(self.loss) < float("inf") and abs(self.gradient_norm) < float("inf"))
+        return not all(abs(value) < float("inf") for value in (self.loss, self.gradient_norm) if value is not None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +55,8 @@ class StepRecord:
     flops: float = 0.0
     """Model FLOPs per rank, recomputation excluded."""
     collective: bool = True
-    """False for a step without a gradient collective (``no_sync``, one process): it extends the lap."""
+    """False for a step without a gradient collective (``no_sync``): it extends the lap."""
+    collectives: Mapping[str, Column] = field(default_factory=dict)
+    """Exposed seconds by collective: all_reduce, all_gather, reduce_scatter. Together they are the phase ``allreduce``."""
     learning: Learning | None = None
     checkpointed: bool = False

@@ -6,9 +6,11 @@ import gzip
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl
 
 from stepscope.exposition import CONTENT_TYPE
 
@@ -20,14 +22,31 @@ MAX_CLIENTS = 64
 """Connections held at once; further ones are closed."""
 
 
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: str
+    content_type: str = CONTENT_TYPE
+
+
+Route: TypeAlias = Callable[[Mapping[str, str]], Answer]
+"""Takes the query's parameters. A ``BadQuery`` that it raises is the client's fault."""
+
+
+class BadQuery(ValueError):
+    """A parameter that the page cannot use; the message says what would be right."""
+
+
 class PortInUse(OSError):
     """The address is taken, or may not be bound."""
 
 
 class MetricsServer:
-    """Serves ``pages`` (path → function that returns the text) until closed. Port 0 takes a free one."""
+    """Serves ``pages`` by path until closed. Port 0 takes a free one."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], str]], *, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, pages: Mapping[str, Route], *, port: int, address: str = "127.0.0.1") -> None:
         try:
             self._http = _Server((address, port), _handler(pages))
         except OSError as error:
@@ -70,25 +89,28 @@ class _Server(ThreadingHTTPServer):
         """A client that goes away is its own affair: no traceback in the training log."""
 
 
-def _handler(pages: Mapping[str, Callable[[], str]]) -> type[BaseHTTPRequestHandler]:
+def _handler(pages: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_TIMEOUT_SECONDS
 
         def do_GET(self) -> None:
-            page = pages.get(self.path.partition("?")[0])
+            path, _, query = self.path.partition("?")
+            page = pages.get(path)
             if page is None:
-                known = " ".join(pages)
-                self._answer(HTTPStatus.NOT_FOUND, f"no such page; there is: {known}\n".encode(), "text/plain")
+                self._say(HTTPStatus.NOT_FOUND, f"no such page; there is: {' '.join(pages)}")
                 return
             try:
-                body = page().encode()
+                answer = page(dict(parse_qsl(query)))
+            except BadQuery as error:
+                self._say(HTTPStatus.BAD_REQUEST, str(error))
             except Exception:
                 log.exception("the page %s cannot be written", self.path)
-                self._answer(
-                    HTTPStatus.INTERNAL_SERVER_ERROR, b"this page cannot be written; see the log\n", "text/plain"
-                )
-                return
-            self._answer(HTTPStatus.OK, body, CONTENT_TYPE)
+                self._say(HTTPStatus.INTERNAL_SERVER_ERROR, "this page cannot be written; see the log")
+            else:
+                self._answer(HTTPStatus.OK, answer.body.encode(), answer.content_type)
+
+        def _say(self, status: HTTPStatus, message: str) -> None:
+            self._answer(status, f"{message}\n".encode(), "text/plain; charset=utf-8")
 
         def _answer(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
             self.send_response(status)

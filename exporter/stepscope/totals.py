@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -44,11 +45,16 @@ class RunTotals:
         learning = record.learning
         if learning is None:
             return
-        self.loss, self.gradient_norm = learning.loss, learning.gradient_norm
-        self.learning_rate = learning.learning_rate
+        self.loss = _known(learning.loss, self.loss)
+        self.gradient_norm = _known(learning.gradient_norm, self.gradient_norm)
+        self.learning_rate = _known(learning.learning_rate, self.learning_rate)
         self.clipped += learning.clipped
         self.out_of_band += learning.out_of_band
         self.nonfinite += learning.nonfinite
+
+
+def _known(value: float | None, before: float | None) -> float | None:
+    return before if value is None else value
 
 
 class Totals(Protocol):
@@ -63,6 +69,10 @@ class Totals(Protocol):
     @property
     def phase_seconds(self) -> Rows:
         """Seconds by phase since the start."""
+
+    @property
+    def collective_seconds(self) -> Mapping[str, Column]:
+        """Exposed seconds since the start by collective."""
 
     @property
     def last_duration(self) -> Column:
@@ -92,6 +102,7 @@ class RankTotals:
     tokens: float = 0.0
     flops: float = 0.0
     phase_seconds: list[list[float]] = field(default_factory=lambda: [[0.0] for _ in PHASES])
+    collective_seconds: dict[str, list[float]] = field(default_factory=dict)
     last_duration: list[float | None] = field(default_factory=lambda: [None])
     last_ended: list[float | None] = field(default_factory=lambda: [None])
     _window: deque[tuple[float, float, float]] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
@@ -101,6 +112,8 @@ class RankTotals:
         seconds = [before[0] + after[0] for before, after in zip(record.before, record.after, strict=True)]
         for total, value in zip(self.phase_seconds, seconds, strict=True):
             total[0] += value
+        for kind, exposed in record.collectives.items():
+            self.collective_seconds.setdefault(kind, [0.0])[0] += exposed
         duration = sum(seconds)
         self.steps += 1
         self.tokens += record.tokens

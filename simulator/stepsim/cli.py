@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from stepscope import cli as cluster
+
 
 def main() -> None:
-    """Entry point; says what to install where the lab's packages are missing."""
+    """Entry point. What a training cluster runs needs the library alone; the rest says what to install if it must."""
+    if sys.argv[1:2] and sys.argv[1] in cluster.COMMANDS:
+        sys.exit(cluster.main(sys.argv[1:]))
     try:
         from stepsim.commands import app
     except ModuleNotFoundError as error:

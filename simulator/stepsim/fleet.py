@@ -76,6 +76,10 @@ class FleetTotals:
         return self._phase_seconds
 
     @property
+    def collective_seconds(self) -> dict[str, FloatArray]:
+        return {"all_reduce": self.phase_seconds[ALLREDUCE]}
+
+    @property
     def last_duration(self) -> FloatArray:
         self._fold()
         return self._walls[(self.steps - 1) % WINDOW_STEPS]
@@ -100,6 +104,7 @@ class NodeTotals:
         self.run = fleet.run
         self.steps, self.dropped, self.tokens, self.flops = fleet.steps, fleet.dropped, fleet.tokens, fleet.flops
         self.phase_seconds = fleet.phase_seconds[:, ranks]
+        self.collective_seconds = {kind: column[ranks] for kind, column in fleet.collective_seconds.items()}
         self.last_duration = fleet.last_duration[ranks] if fleet.steps else [None] * (ranks.stop - ranks.start)
         self.last_ended = fleet.last_ended[ranks] if fleet.steps else [None] * (ranks.stop - ranks.start)
         self._fleet, self._ranks = fleet, ranks

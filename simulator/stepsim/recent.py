@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import inf
 from typing import Any
 
 import numpy as np
 
+from stepscope.culprit import Window, find_culprit
 from stepscope.mfu import mfu
 from stepscope.phases import DATA_WAIT, PHASES
 from stepsim.draws import FloatArray
@@ -17,15 +18,6 @@ from stepsim.job import Job
 
 WINDOW_SECONDS = 30.0
 TRACE_SECONDS = 300.0
-CULPRIT_SHARE = 0.08
-"""Of the wall time that one rank or node must cost before it is named: jitter spreads less than this over all."""
-CULPRIT_RANK_EXCESS, CULPRIT_NODE_EXCESS = 0.4, 0.18
-"""In so many more of the steps than its equal share must it, or one of its ranks, have arrived last. The alerts ask
-for the same."""
-CULPRIT_NODE_SECONDS = 0.7
-"""Of all late seconds, for a node."""
-CHANCE = 1.5
-"""By the root of the laps: more than three standard deviations of a share of last arrivals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,24 +105,15 @@ def _finite(value: float | None) -> float | str | None:
 
 
 def _culprit(job: Job, first: Sample, last: Sample, wall: float) -> dict[str, Any] | None:
-    """The rank, or else the node, that holds everyone up; None when lateness is small, rare or spread."""
-    late, last_in, laps = last.late - first.late, last.late_steps - first.late_steps, last.steps - first.steps
-    chance, least = CHANCE / sqrt(laps), CULPRIT_SHARE * wall
-
-    rank = int(late.sum(axis=0).argmax())
-    excess = last_in[rank] / laps - 1 / job.ranks
-    if excess > max(chance, CULPRIT_RANK_EXCESS) and late[:, rank].sum() >= least:
-        return _named({"rank": rank}, late[:, rank], wall)
-
-    by_node = (job.nodes, job.gpus_per_node)
-    node_late = late.reshape(len(PHASES), *by_node).sum(axis=2)
-    node = int(node_late.sum(axis=0).argmax())
-    excess = last_in.reshape(by_node)[node].sum() / laps - 1 / job.nodes
-    enough = max(CULPRIT_NODE_SECONDS * late.sum(), least)
-    if excess > max(chance, CULPRIT_NODE_EXCESS) and node_late[:, node].sum() > enough:
-        return _named({"node": job.node_name(node)}, node_late[:, node], wall)
-    return None
-
-
-def _named(who: dict[str, Any], late: FloatArray, wall: float) -> dict[str, Any]:
-    return {**who, "phase": PHASES[int(late.argmax())], "share": float(late.sum()) / wall}
+    """The rank, or else the node, that holds everyone up."""
+    window = Window(
+        laps=last.steps - first.steps,
+        wall_seconds=wall,
+        late_seconds=(last.late - first.late).tolist(),
+        late_steps=(last.late_steps - first.late_steps).tolist(),
+    )
+    found = find_culprit(window, [rank // job.gpus_per_node for rank in range(job.ranks)])
+    if found is None:
+        return None
+    who = {"rank": found.index} if found.kind == "rank" else {"node": job.node_name(found.index)}
+    return {**who, "phase": found.phase, "share": found.share}

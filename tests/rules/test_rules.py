@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stepsim import recent
+from stepscope import culprit
 from stepsim.faults import FAULTS
 from stepsim.history import rule_levels
 
@@ -91,11 +91,12 @@ def test_the_console_accuses_on_the_same_grounds_as_the_rules():
     """Its thresholds are the recorded culprit's."""
     culprits = [rule["expr"] for group in RECORDING["groups"] for rule in group["rules"] if "culprit" in rule["record"]]
     rank, node = (" ".join(expr.split()) for expr in culprits)
-    for expr, excess in ((rank, recent.CULPRIT_RANK_EXCESS), (node, recent.CULPRIT_NODE_EXCESS)):
-        assert f":training_late_share:rate1m) > {recent.CULPRIT_SHARE}" in expr
-        assert f":training_late_steps_excess:rate1m > {excess}" in expr
-        assert f"{recent.CHANCE} / sqrt(" in expr
-    assert f"{recent.CULPRIT_NODE_SECONDS} * sum by (run)" in node
+    for expr in (rank, node):
+        assert f":training_late_share:rate1m) > {culprit.SHARE}" in expr
+        assert f"{culprit.CHANCE} / sqrt(" in expr
+    assert f"> on (run) group_left () {culprit.RANK_EXCESS} * (1 - 1 / count by (run)" in rank
+    assert f":training_late_steps_excess:rate1m > {culprit.NODE_EXCESS}" in node
+    assert f"{culprit.NODE_SECONDS} * sum by (run)" in node
 
 
 def test_levels_hold_each_rule_once_and_after_what_it_needs():

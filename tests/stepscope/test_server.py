@@ -9,13 +9,24 @@ import urllib.request
 
 import pytest
 
-from stepscope.server import MAX_CLIENTS, MetricsServer, PortInUse
+from stepscope.server import MAX_CLIENTS, Answer, BadQuery, MetricsServer, PortInUse
+
+
+def echo(query):
+    if "since" not in query:
+        raise BadQuery("say since=STEP")
+    return Answer(query["since"], "application/json")
 
 
 @pytest.fixture
 def server():
     """One page of some size."""
-    made = MetricsServer({"/metrics": lambda: "up 1\n" * 1000, "/broken": lambda: str(1 / 0)}, port=0)
+    pages = {
+        "/metrics": lambda query: Answer("up 1\n" * 1000),
+        "/broken": lambda query: Answer(str(1 / 0)),
+        "/echo": echo,
+    }
+    made = MetricsServer(pages, port=0)
     yield made
     made.close()
 
@@ -59,6 +70,23 @@ def test_a_page_that_fails_is_answered_and_logged(server, caplog):
     assert "/broken" in caplog.text
     with get(server) as answer:
         assert answer.status == 200
+
+
+def test_a_page_gets_its_query_and_says_its_content_type(server):
+    """What follows the question mark, decoded."""
+    with get(server, "/echo?since=4%32") as answer:
+        assert answer.read() == b"42"
+        assert answer.headers["Content-Type"] == "application/json"
+
+
+def test_a_bad_query_is_the_clients_fault(server, caplog):
+    """400 with the reason, and nothing in the log."""
+    with pytest.raises(urllib.error.HTTPError) as error:
+        get(server, "/echo")
+    assert error.value.code == 400
+    assert error.value.read() == b"say since=STEP\n"
+    error.value.close()
+    assert caplog.text == ""
 
 
 def test_silent_connections_do_not_pile_up(server):

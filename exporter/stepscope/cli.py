@@ -1,0 +1,144 @@
+"""``stepscope serve`` and ``stepscope referee``: the two commands that a training cluster runs.
+
+They need the library's core alone; ``stepsim.cli`` hands them over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepscope.device import NvmlDevices, NvmlUnavailable, load_nvml
+from stepscope.discovery import HEARTBEAT_SECONDS, SdEntry, sweep
+from stepscope.host import HostMetrics, node_exporter_runs
+from stepscope.node import NodeEndpoint
+from stepscope.peers import PULL_SECONDS, Puller, file_sd
+from stepscope.publisher import METRICS_PORT, public_host
+from stepscope.server import Answer, MetricsServer, PortInUse, Route
+
+log = logging.getLogger("stepscope")
+
+COMMANDS = ("serve", "referee")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command until SIGINT or SIGTERM. 0 when it was stopped, 2 when it could not start."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run_command(options))
+    except (PortInUse, OSError) as error:
+        sys.stderr.write(f"stepscope: {error}\n")
+        return 2
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="stepscope", description="What a training cluster runs beside its ranks.")
+    commands = top.add_subparsers(required=True, metavar="{serve,referee}")
+
+    serve = commands.add_parser("serve", help="one endpoint per node: all local ranks, GPUs through NVML, and the host")
+    serve.add_argument("--ranks", type=_count, default=8, help="local ranks to gather (default 8; 0 for none)")
+    serve.add_argument("--base-port", type=_port, default=METRICS_PORT, help=f"port of local rank 0 ({METRICS_PORT})")
+    serve.add_argument("--nvml", action=argparse.BooleanOptionalAction, default=True, help="read the node's GPUs")
+    serve.add_argument("--host-metrics", action=argparse.BooleanOptionalAction, default=None,
+                       help="read the host (default: only where no node_exporter listens on 9100)")  # fmt: skip
+    _common(serve, _serve)
+
+    referee = commands.add_parser(
+        "referee", help="the critical path of one run, from the step records of all its ranks"
+    )
+    where = referee.add_mutually_exclusive_group(required=True)
+    where.add_argument("--targets", type=_targets, help="host:port of every rank or node, with commas")
+    where.add_argument("--from-sd", type=Path, metavar="DIR", help="folder with the ranks' discovery files")
+    referee.add_argument("--run", help="of several runs in that folder, this one")
+    referee.add_argument("--every", type=float, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})")
+    _common(referee, _referee)
+    return top
+
+
+def _common(command: argparse.ArgumentParser, run: Any) -> None:
+    command.add_argument("--port", type=_port, default=9400, help="port to listen on (9400)")
+    command.add_argument("--address", default="127.0.0.1", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")
+    command.add_argument("--sd-dir", type=Path, help="write a discovery file for Prometheus into this folder")
+    command.set_defaults(run_command=run)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    node = os.environ.get("STEPSCOPE_NODE") or socket.gethostname()
+    addresses = [f"127.0.0.1:{options.base_port + rank}" for rank in range(options.ranks)]
+    collectors: list[Any] = []
+    if options.nvml:
+        try:
+            collectors.append(NvmlDevices(load_nvml(), hostname=node))
+        except NvmlUnavailable as error:
+            log.info("without GPU metrics: %s", error)
+    if options.host_metrics or (options.host_metrics is None and not node_exporter_runs()):
+        collectors.append(HostMetrics())
+    endpoint = NodeEndpoint(addresses, collectors)
+    _until_stopped(options, {"/metrics": endpoint.metrics, "/steps": endpoint.steps}, {"job": "training"}, node)
+    return 0
+
+
+def _referee(options: argparse.Namespace) -> int:
+    peers = (lambda: options.targets) if options.targets else file_sd(options.from_sd, options.run)
+    puller = Puller(peers, every_seconds=options.every)
+
+    def metrics(query: Mapping[str, str]) -> Answer:
+        return Answer(puller.text())
+
+    puller.start()
+    try:
+        _until_stopped(options, {"/metrics": metrics}, {"job": "referee"}, f"referee-{options.run or 'run'}")
+    finally:
+        puller.close()
+    return 0
+
+
+def _until_stopped(
+    options: argparse.Namespace, pages: Mapping[str, Route], labels: Mapping[str, str], name: str
+) -> None:
+    server = MetricsServer(pages, port=options.port, address=options.address)
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda signum, frame: stop.set())
+    address = f"{public_host(options.address)}:{server.port}"
+    entry = None
+    if options.sd_dir:
+        sweep(options.sd_dir)
+        entry = SdEntry(options.sd_dir, f"{name}-{server.port}", address, labels)
+        entry.write()
+    sys.stderr.write(f"stepscope: http://{address}/metrics\n")
+    while not stop.wait(HEARTBEAT_SECONDS):
+        if entry:
+            entry.touch()
+    if entry:
+        entry.remove()
+    server.close()
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) > 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks on a node")
+    return int(text)
+
+
+def _targets(text: str) -> list[str]:
+    targets = [target.strip() for target in text.split(",") if target.strip()]
+    wrong = [target for target in targets if not target.rpartition(":")[2].isdecimal() or target.startswith(":")]
+    if wrong or not targets:
+        raise argparse.ArgumentTypeError(f"{text!r}: write host:port,host:port; {wrong[0] if wrong else 'none'} is not")
+    return targets

@@ -1,0 +1,124 @@
+"""What a step of a PyTorch model costs, and what its device can do at most: the two sides of MFU."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.metrics import Peak
+from stepscope.mfu import datasheet_peak, transformer_flops_per_token
+
+DTYPES = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32", "torch.float8_e4m3fn": "fp8"}
+_CONFIG_NAMES = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "heads": ("num_attention_heads", "n_head"),
+    "width": ("hidden_size", "n_embd"),
+}
+"""What models call these in their ``config``: Hugging Face's newer and older names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFlops:
+    """FLOPs of one training step, forward and backward, per token or as a whole; and by which convention."""
+
+    per_token: float = 0.0
+    per_step: float = 0.0
+    convention: str
+
+    def of(self, tokens: float) -> float:
+        return self.per_step + self.per_token * tokens
+
+
+def parameter_count(model: Any) -> int:
+    """Of the whole model, even where its parameters are sharded."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def decoder_flops(model: Any, sequence_length: int | None) -> ModelFlops | None:
+    """By the formula for decoder transformers; None for a model that does not say that it is one.
+
+    Models with experts or an encoder do not follow the formula.
+    """
+    config = getattr(getattr(model, "module", model), "config", None)
+    size = {key: _one_of(config, names) for key, names in _CONFIG_NAMES.items()}
+    experts = _one_of(config, ("num_local_experts", "num_experts", "n_routed_experts"))
+    if None in size.values() or experts or getattr(config, "is_encoder_decoder", False):
+        return None
+    parameters = parameter_count(model)
+    if sequence_length is None:
+        return ModelFlops(per_token=6.0 * parameters, convention="6N, all parameters, without attention")
+    head_dim = _one_of(config, ("head_dim",)) or size["width"] / size["heads"]
+    return ModelFlops(
+        per_token=transformer_flops_per_token(
+            parameters=parameters,
+            layers=size["layers"],
+            heads=size["heads"],
+            head_dim=head_dim,
+            sequence=sequence_length,
+        ),
+        convention="6N + 12·L·H·Q·T (PaLM), all parameters, attention not halved",
+    )
+
+
+def _one_of(config: Any, names: tuple[str, ...]) -> Any:
+    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
+
+
+def counted_flops(model: Any, *inputs: Any) -> float:
+    """FLOPs of one forward and backward of ``model`` on inputs of this shape, counted on the meta device.
+
+    Nothing is computed and no device memory is taken. Attention counts in full, as in the PaLM convention; what has no
+    formula in ``torch.utils.flop_counter`` (custom kernels) counts as nothing. For models beyond ``decoder_flops``.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    shadow = copy.deepcopy(getattr(model, "module", model)).to("meta")
+    with FlopCounterMode(display=False) as counter:
+        output = shadow(*(value.to("meta") if hasattr(value, "to") else value for value in inputs))
+        _first_tensor(output).sum().backward()
+    return float(counter.get_total_flops())
+
+
+def _first_tensor(output: Any) -> Any:
+    from torch.utils._pytree import tree_leaves
+
+    return next(leaf for leaf in tree_leaves(output) if getattr(leaf, "requires_grad", False))
+
+
+def measured_peak(device: Any, dtype: Any, seconds: float = 0.5, size: int = 2048) -> float:
+    """FLOP/s of a square matrix product on this device: what a kernel reaches, for devices without a datasheet."""
+    import torch
+
+    a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+
+    def wait() -> None:
+        if a.is_cuda:
+            torch.cuda.synchronize(device)
+
+    best = float("inf")
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        wait()
+        began = time.perf_counter()
+        torch.mm(a, b)
+        wait()
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * size**3 / best
+
+
+def find_peak(wanted: float | str | None, device_name: str, device: Any, dtype: Any) -> Peak | None:
+    """The peak that MFU divides by. ``wanted`` is FLOP/s, ``measured``, or None for the datasheet's, if there is one.
+
+    Raises ``ValueError`` for anything else.
+    """
+    name = DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
+    if wanted == "measured":
+        return Peak(flops=measured_peak(device, dtype), dtype=name, source="measured")
+    if wanted is not None:
+        if isinstance(wanted, str) or not wanted > 0:
+            raise ValueError(f"peak={wanted!r}: give FLOP/s, such as 989e12, or 'measured', or leave it out")
+        return Peak(flops=float(wanted), dtype=name, source="configured")
+    flops = datasheet_peak(device_name, name)
+    return None if flops is None else Peak(flops=flops, dtype=name, source="datasheet")

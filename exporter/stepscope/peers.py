@@ -1,0 +1,161 @@
+"""Pulls the step records of all ranks over HTTP, and keeps the verdicts on them: the referee as a thread or a process."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from stepscope.alignment import Alignment, MalformedSteps, Steps, parse_steps
+from stepscope.discovery import RUN_LABEL, entries
+from stepscope.exposition import Page, Series
+from stepscope.metrics import REFEREE
+from stepscope.referee import Referee
+
+log = logging.getLogger("stepscope")
+
+PULL_SECONDS = 2.0
+TIMEOUT_SECONDS = 2.0
+LARGEST_PAUSE_SECONDS = 20.0
+"""Between two attempts at a rank that does not answer."""
+WORKERS = 8
+LARGEST_ANSWER_BYTES = 64 << 20
+
+Peers: TypeAlias = Callable[[], Iterable[str]]
+"""The addresses (host:port) to pull from, as they are known at this moment."""
+
+
+def file_sd(folder: Path, run: str | None = None) -> Peers:
+    """The targets of a discovery folder, of one run or of all."""
+    return lambda: [target for target, labels in entries(folder) if run in (None, labels.get(RUN_LABEL))]
+
+
+@dataclass(slots=True)
+class _Peer:
+    attempt: int = -1
+    last: int = -1
+    failures: int = 0
+    next_try: float = 0.0
+    ranks: set[int] = field(default_factory=set)
+
+
+class Puller:
+    """Asks every peer for what is new, again and again, in a thread of its own."""
+
+    def __init__(self, peers: Peers, *, every_seconds: float = PULL_SECONDS) -> None:
+        self._peers = peers
+        self._every = every_seconds
+        self._known: dict[str, _Peer] = {}
+        self._lock = threading.Lock()
+        self._alignment = Alignment()
+        self._page: tuple[Referee, Page] | None = None
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="stepscope-pull")
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stepscope-referee", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        while not self._closing.wait(self._every):
+            try:
+                self.sweep()
+            except Exception:
+                log.exception("the referee's round failed; it goes on")
+
+    def sweep(self) -> None:
+        """One round over all peers."""
+        now = time.monotonic()
+        addresses = [address for address in dict.fromkeys(self._peers()) if self._due(address, now)]
+        for answer in self._pool.map(self._pull, addresses):
+            with self._lock:
+                for steps in answer:
+                    self._alignment.add(steps, time.monotonic())
+        with self._lock:
+            self._alignment.settle(time.monotonic())
+
+    def read(self) -> Any:
+        """What ``render`` takes: the referee's values of this moment; None while ranks are missing."""
+        with self._lock:
+            alignment = self._alignment
+            if alignment.referee is None:
+                return None
+            if self._page is None or self._page[0] is not alignment.referee:
+                self._page = alignment.referee, Page(REFEREE, _series(alignment))
+            return self._page[1], self._page[1].read(alignment.referee)
+
+    def text(self) -> str:
+        """The critical path's metrics; empty while ranks are missing."""
+        reading = self.read()
+        return "" if reading is None else reading[0].render(reading[1])
+
+    def view(self, look: Callable[[Alignment], Any]) -> Any:
+        """What ``look`` makes of the alignment, while nobody changes it."""
+        with self._lock:
+            return look(self._alignment)
+
+    def _due(self, address: str, now: float) -> bool:
+        return self._known.setdefault(address, _Peer()).next_try <= now
+
+    def _pull(self, address: str) -> list[Steps]:
+        peer = self._known[address]
+        try:
+            answer = parse_steps(fetch_json(address, f"/steps?since={peer.last}&attempt={peer.attempt}"))
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            self._missed(address, peer, error)
+            return []
+        if peer.failures:
+            log.info("%s answers again", address)
+        peer.failures, peer.next_try = 0, 0.0
+        attempt = max((steps.attempt for steps in answer), default=peer.attempt)
+        if attempt != peer.attempt:
+            peer.attempt, peer.last = attempt, -1
+        news = [steps.last for steps in answer if steps.attempt == attempt and steps.last is not None]
+        peer.last = max(peer.last, min(news)) if news else peer.last
+        return answer
+
+    def _missed(self, address: str, peer: _Peer, error: Exception) -> None:
+        peer.failures += 1
+        pause = min(self._every * 2 ** min(peer.failures, 10), LARGEST_PAUSE_SECONDS)
+        peer.next_try = time.monotonic() + pause
+        if peer.failures == 2 or isinstance(error, MalformedSteps):
+            log.warning("%s gives no step records: %s", address, error)
+
+
+def _series(alignment: Alignment) -> Series:
+    run = {"run": str(alignment.run)}
+    ranks: list[Mapping[str, str]] = [
+        {**run, "rank": str(rank), "node": alignment.nodes[rank]} for rank in range(alignment.world_size)
+    ]
+    return {"rank": ranks, "node": [{**run, "node": node} for node in alignment.node_names()], "run": [run]}
+
+
+def fetch(address: str, path: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
+    """The body of a page at ``host:port``. Raises ``OSError`` when nobody answers, ``ValueError`` for an error answer."""
+    connection = http.client.HTTPConnection(address, timeout=timeout)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(LARGEST_ANSWER_BYTES)
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise ValueError(f"{address}{path} answered {answer.status}: {body[:200].decode(errors='replace').strip()}")
+    return body
+
+
+def fetch_json(address: str, path: str) -> Any:
+    return json.loads(fetch(address, path))

@@ -1,0 +1,163 @@
+"""Runs a real training loop under torchrun, and reads what its ranks publish."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from stepscope.alignment import Alignment, parse_steps
+from stepscope.culprit import Window, find_culprit
+from stepscope.phases import PHASES
+from stepsim.serving import free_port
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class Run:
+    """A finished loop whose ranks still answer."""
+
+    def __init__(self, folder, ranks, port, **plan):
+        self.ranks, self.port, self.plan = ranks, port, plan
+        self.stop_file = folder / "stop"
+        self.log = folder / "log.txt"
+        env = {
+            **os.environ, "WORKER": json.dumps(plan), "WORKER_STOP": str(self.stop_file), "OMP_NUM_THREADS": "1",
+            "STEPSCOPE_METRICS_PORT": str(port), "STEPSCOPE_RUN": "test", "STEPSCOPE_NODE": "host", **plan.pop("env", {}),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}",
+                   f"--master-port={free_port()}", str(WORKER)]  # fmt: skip
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=folder)
+
+    def stop(self):
+        self.stop_file.touch()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        return self.process.returncode
+
+    def get(self, rank, path):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port + rank}{path}", timeout=5) as answer:
+            return answer.read().decode()
+
+    def series(self, rank):
+        """All samples of a rank's page: (name, labels) → value."""
+        families = text_string_to_metric_families(self.get(rank, "/metrics"))
+        return [sample for family in families for sample in family.samples]
+
+    def value(self, name, page=0, **labels):
+        """The sum of the samples on one rank's page that carry these labels; None without any."""
+        found = [s.value for s in self.series(page) if s.name == name and labels.items() <= s.labels.items()]
+        return sum(found) if found else None
+
+    def phases(self, rank):
+        return {phase: self.value("training_phase_seconds_total", rank, phase=phase) for phase in PHASES}
+
+    def steps(self, rank):
+        return parse_steps(json.loads(self.get(rank, "/steps")))[0]
+
+    def stamps(self):
+        """The loop's own stamps by rank: entry to each step, and the end."""
+        lines = [line for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith('{"rank"')]
+        return {one["rank"]: one["stamps"] for one in map(json.loads, lines)}
+
+    def wait(self, steps, seconds=150):
+        """Until all ranks have published so many steps, and the referee has booked them."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                break
+            try:
+                if all(self.value("training_steps_total", rank) == steps for rank in range(self.ranks)):
+                    return self
+            except (urllib.error.URLError, ConnectionError, TimeoutError):
+                pass
+            time.sleep(0.2)
+        pytest.fail(f"the loop did not finish:\n{self.log.read_text(encoding='utf-8')[-3000:]}")
+
+    def wait_for_referee(self, laps, seconds=15):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self.value("training_referee_steps_total", outcome="complete") == laps:
+                return
+            time.sleep(0.2)
+        pytest.fail(
+            f"the referee booked {self.value('training_referee_steps_total', outcome='complete')} of {laps} laps"
+        )
+
+    def verdicts(self, window, stride=None, skip=10):
+        """Who is accused in each window of so many laps, from the recorded steps of all ranks."""
+        alignment, seen = Alignment(), []
+        rows = [self.steps(rank) for rank in range(self.ranks)]
+        for number in range(len(rows[0].rows)):
+            for one in rows:
+                alignment.add(_only(one, number), 0.0)
+            referee = alignment.referee
+            seen.append(
+                (referee.outcomes["complete"], sum(referee.path_seconds), [list(r) for r in referee.late_seconds],
+                 list(referee.late_steps))
+            )  # fmt: skip
+        seen = seen[skip:]
+        return [
+            find_culprit(_between(seen[start], seen[start + window]), [0] * self.ranks)
+            for start in range(0, len(seen) - window, stride or window)
+        ]
+
+
+def _only(steps, number):
+    return type(steps)(**{**{name: getattr(steps, name) for name in steps.__slots__}, "rows": [steps.rows[number]]})
+
+
+def _between(first, last):
+    late = [[b - a for a, b in zip(*rows, strict=True)] for rows in zip(first[2], last[2], strict=True)]
+    return Window(
+        laps=last[0] - first[0],
+        wall_seconds=last[1] - first[1],
+        late_seconds=late,
+        late_steps=[b - a for a, b in zip(first[3], last[3], strict=True)],
+    )
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """Start a loop; it is ended when the module's tests are over. ``finish=False`` does not wait for its last step."""
+    started = []
+
+    def start(ranks=2, *, finish=True, port=None, **plan):
+        plan.setdefault("steps", 60)
+        steps = plan["steps"]
+        run = Run(tmp_path_factory.mktemp("run"), ranks, port or free_ports(ranks), **plan)
+        started.append(run)
+        return run.wait(steps) if finish else run
+
+    yield start
+    for run in started:
+        run.stop()
+
+
+def free_ports(count):
+    """The first of so many ports in a row that nobody uses at this moment."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first, first + count):
+                _probe(port)
+        except OSError:
+            continue
+        return first
+
+
+def _probe(port):
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", port))
