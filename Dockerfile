@@ -1,13 +1,14 @@
-# The simulator: API, console and the simulated exporters.
+# Two images: `lab` is the simulator with API, console and the simulated exporters; `training` adds PyTorch and the
+# example that trains for real.
 ARG PYTHON_IMAGE=python:3.13-slim
-FROM ${PYTHON_IMAGE}
+FROM ${PYTHON_IMAGE} AS lab
 
 WORKDIR /srv
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY exporter exporter
 COPY simulator simulator
 COPY docs/runbooks docs/runbooks
-RUN python3 -m pip install --no-cache-dir '.[lab]' && mkdir /state /history && chown 65534:65534 /state /history
+RUN python3 -m pip install --no-cache-dir '.[lab]' && mkdir /state /history /sd && chown 65534:65534 /state /history /sd
 COPY prometheus/rules prometheus/rules
 
 USER 65534:65534
@@ -15,3 +16,12 @@ ENV PYTHONUNBUFFERED=1
 EXPOSE 8000
 ENTRYPOINT ["stepscope"]
 CMD ["simulate", "--host", "0.0.0.0"]
+
+FROM lab AS training
+ARG TORCH=torch>=2.6
+USER root
+RUN python3 -m pip install --no-cache-dir "$TORCH"
+USER 65534:65534
+COPY examples examples
+ENTRYPOINT ["torchrun"]
+CMD ["--nproc-per-node", "4", "examples/train_gpt.py"]

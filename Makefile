@@ -2,42 +2,57 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# What pip installs for real training; a CPU build is enough for the tests.
+TORCH ?= torch>=2.6
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup lab test lint generate golden bench soak clean
+.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: $(VENV)/.installed  ## make the virtual environment with all that the lab and the tests need
+setup: $(VENV)/.lab  ## make the virtual environment with what the lab needs
 
-$(VENV)/.installed: pyproject.toml
+setup-all: $(VENV)/.test  ## add what the tests and real training need, PyTorch among it
+
+$(VENV)/.lab: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	$(PIP) --editable '.[lab]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.lab
+	$(PIP) '$(TORCH)'
+	$(PIP) --editable '.[test]'
 	@touch $@
 
 lab: setup  ## run the lab on this machine without Docker, until Ctrl-C
 	@exec $(BIN)/stepscope lab $(LAB_FLAGS)
 
-test: setup  ## run the tests
+lab-real: setup-all  ## train a small GPT for real in place of the simulator, until Ctrl-C
+	@exec $(BIN)/stepscope lab-real $(LAB_FLAGS)
+
+test: setup-all  ## run the tests
 	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-lint: setup  ## check style and types
+lint: setup-all  ## check style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-generate: setup  ## write the dashboards' JSON and the metric table of the documentation anew
+generate: setup-all  ## write anew what is generated: dashboards, manifests, the metric table of the documentation
 	$(BIN)/python grafana/dashboards.py
 	$(BIN)/python docs/metrics.py
+	$(BIN)/python deploy/kubernetes/generate.py
+	$(BIN)/python deploy/cardinality.py
 
-golden: setup  ## write the golden scrapes anew
+golden: setup-all  ## write the golden scrapes anew
 	$(BIN)/python -m pytest tests/stepscope/test_exposition.py --golden
 
-bench: setup  ## measure speed; writes build/bench.json
+bench: setup-all  ## measure speed; writes build/bench.json
 	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
 
-soak: setup  ## 24 simulated hours without a fault must fire nothing
-	$(BIN)/python -m pytest tests/rules/test_quiet.py --quiet-hours 24
+soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody
+	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 24
 
 clean:  ## remove what was built and the lab's data
 	rm -rf build dist $(VENV)

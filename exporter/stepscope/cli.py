@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.device import NvmlDevices, NvmlUnavailable, load_nvml
-from stepscope.discovery import HEARTBEAT_SECONDS, SdEntry, sweep
+from stepscope.discovery import HEARTBEAT_SECONDS, TRAINING_JOB, SdEntry, sweep
 from stepscope.host import HostMetrics, node_exporter_runs
 from stepscope.node import NodeEndpoint
 from stepscope.peers import PULL_SECONDS, Puller, file_sd
@@ -50,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--nvml", action=argparse.BooleanOptionalAction, default=True, help="read the node's GPUs")
     serve.add_argument("--host-metrics", action=argparse.BooleanOptionalAction, default=None,
                        help="read the host (default: only where no node_exporter listens on 9100)")  # fmt: skip
+    serve.add_argument("--sd-dir", type=Path, help="write a discovery file for Prometheus into this folder")
     _common(serve, _serve)
 
     referee = commands.add_parser(
@@ -57,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     where = referee.add_mutually_exclusive_group(required=True)
     where.add_argument("--targets", type=_targets, help="host:port of every rank or node, with commas")
-    where.add_argument("--from-sd", type=Path, metavar="DIR", help="folder with the ranks' discovery files")
+    where.add_argument("--sd-dir", type=Path, help="folder with the ranks' discovery files; its own is put there, too")
     referee.add_argument("--run", help="of several runs in that folder, this one")
     referee.add_argument("--every", type=float, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})")
     _common(referee, _referee)
@@ -67,7 +68,6 @@ def parser() -> argparse.ArgumentParser:
 def _common(command: argparse.ArgumentParser, run: Any) -> None:
     command.add_argument("--port", type=_port, default=9400, help="port to listen on (9400)")
     command.add_argument("--address", default="127.0.0.1", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")
-    command.add_argument("--sd-dir", type=Path, help="write a discovery file for Prometheus into this folder")
     command.set_defaults(run_command=run)
 
 
@@ -83,12 +83,12 @@ def _serve(options: argparse.Namespace) -> int:
     if options.host_metrics or (options.host_metrics is None and not node_exporter_runs()):
         collectors.append(HostMetrics())
     endpoint = NodeEndpoint(addresses, collectors)
-    _until_stopped(options, {"/metrics": endpoint.metrics, "/steps": endpoint.steps}, {"job": "training"}, node)
+    _until_stopped(options, {"/metrics": endpoint.metrics, "/steps": endpoint.steps}, {"job": TRAINING_JOB}, node)
     return 0
 
 
 def _referee(options: argparse.Namespace) -> int:
-    peers = (lambda: options.targets) if options.targets else file_sd(options.from_sd, options.run)
+    peers = (lambda: options.targets) if options.targets else file_sd(options.sd_dir, options.run)
     puller = Puller(peers, every_seconds=options.every)
 
     def metrics(query: Mapping[str, str]) -> Answer:

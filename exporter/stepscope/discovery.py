@@ -18,6 +18,8 @@ STALE_SECONDS = 150.0
 """Ten missed heartbeats."""
 RUN_LABEL = "__stepscope_run__"
 """Of an entry: not one of its series' labels, which have their own."""
+TRAINING_JOB = "training"
+"""The label ``job`` of what serves step records."""
 _PREFIX = "stepscope-"
 
 

@@ -15,7 +15,7 @@ from stepscope.identity import Identity
 from stepscope.memory import allocator_bytes, counted_bytes
 from stepscope.metrics import Job
 from stepscope.peers import Puller, file_sd
-from stepscope.phases import ALLREDUCE, BACKWARD, DATA_WAIT, FORWARD, H2D, OTHER, PHASES
+from stepscope.phases import ALLREDUCE, BACKWARD, DATA_WAIT, OTHER, PHASES
 from stepscope.publisher import Errors, Publisher, Settings
 from stepscope.rendezvous import Peers, announce, backend
 from stepscope.timeline import EXIT, Clock, Done, HostClock, Limits, Recorder, Resolver
@@ -23,9 +23,6 @@ from stepscope.totals import RankTotals
 from stepscope.version import __version__
 
 log = logging.getLogger("stepscope")
-
-_BEGINNERS = (DATA_WAIT, H2D, FORWARD, BACKWARD)
-"""A step that is done ends where one of these begins."""
 
 
 class StepMonitor:
@@ -218,10 +215,7 @@ class StepMonitor:
         if not self._alive:
             return
         try:
-            if code in _BEGINNERS:
-                self._recorder.enter(code)
-            elif code != OTHER or self._recorder.phase not in (OTHER, EXIT):
-                self._recorder.mark(code)
+            self._recorder.enter(code)
         except Exception as error:
             self._fail(error)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from stepscope.alignment import Alignment, MalformedSteps, Steps, parse_steps
-from stepscope.discovery import RUN_LABEL, entries
+from stepscope.discovery import RUN_LABEL, TRAINING_JOB, entries
 from stepscope.exposition import Page, Series
 from stepscope.metrics import REFEREE
 from stepscope.referee import Referee
@@ -33,8 +33,17 @@ Peers: TypeAlias = Callable[[], Iterable[str]]
 
 
 def file_sd(folder: Path, run: str | None = None) -> Peers:
-    """The targets of a discovery folder, of one run or of all."""
-    return lambda: [target for target, labels in entries(folder) if run in (None, labels.get(RUN_LABEL))]
+    """The ranks and nodes in a discovery folder, of one run or of all. A node's endpoint names no run."""
+
+    def peers() -> list[str]:
+        found = entries(folder)
+        return [
+            target
+            for target, labels in found
+            if labels.get("job") == TRAINING_JOB and run in (None, labels.get(RUN_LABEL, run))
+        ]
+
+    return peers
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.collectors import Collector, Collectors
-from stepscope.discovery import HEARTBEAT_SECONDS, RUN_LABEL, SdEntry, sweep
+from stepscope.discovery import HEARTBEAT_SECONDS, RUN_LABEL, TRAINING_JOB, SdEntry, sweep
 from stepscope.exposition import Page, Series
 from stepscope.identity import Identity
 from stepscope.metrics import TRAINING, Job
@@ -213,7 +213,7 @@ class Publisher:
         if folder is not None:
             self._guarded("discovery", lambda: sweep(folder))
             name = f"{who.run}-{who.node}-{self.server.port}"
-            self._entry = SdEntry(folder, name, self.public_address(), {"job": "training", RUN_LABEL: who.run})
+            self._entry = SdEntry(folder, name, self.public_address(), {"job": TRAINING_JOB, RUN_LABEL: who.run})
             self._next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             self._guarded("discovery", self._entry.write)
 

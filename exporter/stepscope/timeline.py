@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
-from stepscope.phases import ALLREDUCE, CHECKPOINT, OTHER, PHASES
+from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OTHER, PHASES
 from stepscope.record import Learning, StepRecord
 
 ALL_GATHER, REDUCE_SCATTER, EXIT, END = range(len(PHASES), len(PHASES) + 4)
@@ -22,6 +22,8 @@ ALL_GATHER, REDUCE_SCATTER, EXIT, END = range(len(PHASES), len(PHASES) + 4)
 
 _PHASE_OF = (*range(len(PHASES)), ALLREDUCE, ALLREDUCE, OTHER)
 """The phase that each mark begins."""
+_BEGINNERS = (DATA_WAIT, H2D, FORWARD, BACKWARD)
+"""With these a step begins. A checkpoint, an evaluation or a pause after ``step_done`` still belongs to the old one."""
 _COLLECTIVE_OF = {ALLREDUCE: "all_reduce", ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter"}
 
 MAX_MARKS = 20_000
@@ -137,11 +139,6 @@ class Recorder:
         self.phase = OTHER
         """The mark that was set last."""
 
-    @property
-    def between_steps(self) -> bool:
-        """The step is done, and the next one has not begun."""
-        return self._done is not None
-
     def mark(self, code: int) -> None:
         """From now on it is this phase."""
         began = time.perf_counter()
@@ -156,19 +153,18 @@ class Recorder:
         self.overhead_seconds += time.perf_counter() - began
 
     def enter(self, code: int) -> None:
-        """As ``mark``; a new step begins with it if the last one is done."""
-        if self._done is None:
-            self.mark(code)
-        else:
+        """As ``mark``; but a step that is done ends where the next one begins."""
+        if self._done is not None and code in _BEGINNERS:
             self._end_step(code)
+        elif code != OTHER or _PHASE_OF[self.phase] != OTHER:
+            self.mark(code)
 
     def done(self, done: Done) -> None:
         """The step is done; it lasts until the next one begins."""
         if self._done is not None:  # two in a row, and nothing between them
             self._end_step(OTHER)
         self._done = done
-        if _PHASE_OF[self.phase] != OTHER:
-            self.mark(OTHER)
+        self.enter(OTHER)
 
     def flush(self) -> None:
         """End the last step of the loop."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -17,11 +18,10 @@ from starlette.routing import Route
 
 from stepscope.exposition import CONTENT_TYPE
 from stepsim.alerts import AlertLog
-from stepsim.board import FaultError, UnknownFaultId
-from stepsim.catalogue import catalogue
+from stepsim.board import Board, FaultError, UnknownFaultId
 from stepsim.guard import guarded
-from stepsim.live import LiveJob
-from stepsim.pages import Pages, target_labels
+from stepsim.pages import metrics_path
+from stepsim.recent import Recent
 
 LARGEST_BODY_BYTES = 1 << 20
 
@@ -30,14 +30,44 @@ class BadRequest(ValueError):
     """A body that is not what the route takes."""
 
 
-def metrics_path(source: str, node: str) -> str:
-    return f"/metrics/{source}/{node}" if node else f"/metrics/{source}"
+class Watched(Protocol):
+    """A job, simulated or real, as the API shows it."""
+
+    @property
+    def board(self) -> Board: ...
+    @property
+    def recent(self) -> Recent: ...
+    @property
+    def failed(self) -> threading.Event:
+        """Set when it died: the process ends then."""
+
+    def describe(self) -> dict[str, Any]:
+        """Run, nodes, ranks, accelerator and model."""
+
+    def catalogue(self) -> dict[str, Any]:
+        """The faults that it can have."""
+
+    def start(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Published(Protocol):
+    """The metrics pages of a job."""
+
+    def names(self) -> list[tuple[str, str]]:
+        """Source and node of every page served here."""
+
+    def text(self, source: str, node: str = "") -> str:
+        """Raises ``KeyError`` for a page that does not exist."""
+
+    def targets(self, host: str) -> list[dict[str, Any]]:
+        """For service discovery; ``host`` is the address that the caller reached us by."""
 
 
 class Api:
     """The routes, over one live job."""
 
-    def __init__(self, live: LiveJob, pages: Pages, clock: Callable[[], float], *, blind: bool) -> None:
+    def __init__(self, live: Watched, pages: Published, clock: Callable[[], float], *, blind: bool) -> None:
         self._live, self._pages, self._clock, self._blind = live, pages, clock, blind
         self._alerts = AlertLog()
 
@@ -72,31 +102,26 @@ class Api:
         return Response(text, media_type=None, headers={"content-type": CONTENT_TYPE})
 
     async def discovery(self, request: Request) -> Response:
-        """Prometheus HTTP service discovery. Every target has the address that the caller reached us by."""
-        host = request.headers.get("host", request.url.netloc)
-        return JSONResponse([_target(host, source, node) for source, node in self._pages.names()])
+        """Prometheus HTTP service discovery."""
+        return JSONResponse(self._pages.targets(request.headers.get("host", request.url.netloc)))
 
     async def healthz(self, request: Request) -> Response:
         failed = self._live.failed.is_set()
         return JSONResponse({"status": "failed" if failed else "ok"}, status_code=503 if failed else 200)
 
     def status(self, request: Request) -> Response:
-        job = self._live.engine.job
         return JSONResponse(
             {
-                "job": {
-                    "run": job.run, "nodes": job.nodes, "ranks": job.ranks, "accelerator": job.gpu.model_name,
-                    "model": job.model.name,
-                },
+                "job": self._live.describe(),
                 **self._live.recent.report(),
                 "trace": self._live.recent.trace(),
                 "faults": self._visible_faults(),
                 "alerts": self._alerts.firing(),
             }
-        )  # fmt: skip
+        )
 
     def catalogue(self, request: Request) -> Response:
-        return JSONResponse(catalogue(self._live.engine.job))
+        return JSONResponse(self._live.catalogue())
 
     def list_faults(self, request: Request) -> Response:
         return JSONResponse(self._visible_faults())
@@ -159,13 +184,6 @@ def runbooks_folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / "docs" / "runbooks"
 
 
-def _target(host: str, source: str, node: str) -> dict[str, Any]:
-    return {
-        "targets": [host],
-        "labels": {**target_labels(source, node), "__metrics_path__": metrics_path(source, node)},
-    }
-
-
 async def _body(request: Request) -> dict[str, Any]:
     """The request's JSON object. Raises ``BadRequest``."""
     content = bytearray()
@@ -202,15 +220,14 @@ def _unknown_id(request: Request, error: Exception) -> Response:
 
 
 def create_app(
-    live: LiveJob,
+    live: Watched,
+    pages: Published,
     *,
     origins: Iterable[str],
     clock: Callable[[], float] = time.time,
-    per_rank_histogram: bool = False,
     blind: bool = False,
 ) -> Starlette:
     """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults."""
-    pages = Pages(live.engine, clock, per_rank_histogram=per_rank_histogram, blind=blind)
     return Starlette(
         routes=Api(live, pages, clock, blind=blind).routes(),
         middleware=guarded(origins, "/faults"),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from stepsim.durations import parse_duration
 from stepsim.faults import FAULTS, Fault, Ranks
-from stepsim.job import Job
+from stepsim.job import Job as SimulatedJob
 from stepsim.params import Params
 
 
@@ -41,9 +41,8 @@ class ActiveFault:
     duration_seconds: float | None = None
     """None: until it is stopped."""
 
-    def level(self, now: float) -> float:
+    def level(self, now: float, neutral: float) -> float:
         """The severity at that moment: neutral when it starts, and full once the ramp is over."""
-        neutral = FAULTS[self.fault].severity.neutral
         if self.ramp_seconds <= 0:
             return self.severity
         reached = min(1.0, max(0.0, (now - self.started) / self.ramp_seconds))
@@ -66,6 +65,16 @@ def target_label(target: dict[str, Any]) -> str:
 _WHOM = {"rank": "one rank", "node": "one node", "run": "the whole run: leave the target out, or it is"}
 
 
+class Job(Protocol):
+    """What a fault's target is held against."""
+
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    def node_name(self, node: int) -> str: ...
+
+
 def default_target(fault: Fault, job: Job) -> dict[str, Any]:
     """The target that a request gets which names none."""
     targets: dict[str, dict[str, Any]] = {
@@ -76,14 +85,13 @@ def default_target(fault: Fault, job: Job) -> dict[str, Any]:
     return targets[fault.target]
 
 
-class FaultBoard:
+class Board:
     """Thread-safe. ``changed`` is called, outside the lock, after a fault was started or stopped."""
 
-    def __init__(self, job: Job, active: list[ActiveFault] | None = None) -> None:
-        self._job = job
-        self._healthy = Params.healthy(job)
+    def __init__(self, job: Job, faults: Mapping[str, Fault], active: Sequence[ActiveFault] = ()) -> None:
+        self._job, self.faults = job, faults
         self._lock = threading.Lock()
-        self._active = {fault.id: fault for fault in active or []}
+        self._active = {fault.id: fault for fault in active}
         self.changed: Callable[[], None] = lambda: None
 
     def start(self, request: dict[str, Any], now: float) -> ActiveFault:
@@ -122,29 +130,6 @@ class FaultBoard:
             for fault in [fault for fault in self._active.values() if fault.over(now)]:
                 del self._active[fault.id]
 
-    def params(self, now: float) -> Params:
-        """The healthy parameters, changed by each active fault in the order in which they started."""
-        params = self._healthy
-        for active in self.active():
-            if active.started <= now and not active.over(now):
-                params = FAULTS[active.fault].apply(params, self._struck(active.target), active.level(now))
-        return params
-
-    def signature(self, now: float) -> tuple[tuple[str, float], ...]:
-        """Equal signatures mean equal parameters."""
-        active = self.active()
-        return tuple((a.id, a.level(now)) for a in active if a.started <= now and not a.over(now)) if active else ()
-
-    def _struck(self, target: dict[str, Any]) -> Ranks:
-        ranks = np.arange(self._job.ranks)
-        if "rank" in target:
-            struck: Ranks = ranks == target["rank"]
-            return struck
-        if "node" in target:
-            node = ranks // self._job.gpus_per_node
-            return np.asarray(node == int(str(target["node"]).removeprefix("node-")))
-        return np.ones(len(ranks), dtype=bool)
-
     def check(self, request: dict[str, Any], now: float) -> ActiveFault:
         """The fault that a request describes, validated against this job."""
         unknown = request.keys() - {"fault", "target", "severity", "ramp", "duration"}
@@ -167,9 +152,9 @@ class FaultBoard:
 
     def _named(self, request: dict[str, Any]) -> Fault:
         name = request.get("fault")
-        if not isinstance(name, str) or name not in FAULTS:
-            raise FaultError("fault", f"unknown fault {name!r}; there are {', '.join(FAULTS)}")
-        return FAULTS[name]
+        if not isinstance(name, str) or name not in self.faults:
+            raise FaultError("fault", f"unknown fault {name!r}; there are {', '.join(self.faults)}")
+        return self.faults[name]
 
     def _target(self, fault: Fault, target: Any) -> dict[str, Any]:
         plain = default_target(fault, self._job)
@@ -196,6 +181,39 @@ class FaultBoard:
         return (
             value in {self._job.node_name(node) for node in range(self._job.nodes)} if isinstance(value, str) else False
         )
+
+
+class FaultBoard(Board):
+    """The simulator's: its faults change the job's parameters."""
+
+    def __init__(self, job: SimulatedJob, active: Sequence[ActiveFault] = ()) -> None:
+        super().__init__(job, FAULTS, active)
+        self._simulated = job
+        self._healthy = Params.healthy(job)
+
+    def params(self, now: float) -> Params:
+        """The healthy parameters, changed by each active fault in the order in which they started."""
+        params = self._healthy
+        for active in self.active():
+            if active.started <= now and not active.over(now):
+                fault = FAULTS[active.fault]
+                params = fault.apply(params, self._struck(active.target), active.level(now, fault.severity.neutral))
+        return params
+
+    def signature(self, now: float) -> tuple[tuple[str, float], ...]:
+        """Equal signatures mean equal parameters."""
+        active = [one for one in self.active() if one.started <= now and not one.over(now)]
+        return tuple((one.id, one.level(now, FAULTS[one.fault].severity.neutral)) for one in active)
+
+    def _struck(self, target: dict[str, Any]) -> Ranks:
+        ranks = np.arange(self._simulated.ranks)
+        if "rank" in target:
+            struck: Ranks = ranks == target["rank"]
+            return struck
+        if "node" in target:
+            node = ranks // self._simulated.gpus_per_node
+            return np.asarray(node == int(str(target["node"]).removeprefix("node-")))
+        return np.ones(len(ranks), dtype=bool)
 
 
 def _is_true(value: Any) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from stepsim.board import default_target
+from stepsim.board import Job, default_target
 from stepsim.durations import LONGEST_SECONDS
-from stepsim.faults import FAULTS, Fault
-from stepsim.job import Job
+from stepsim.faults import Fault
 
 DURATION = {
     "description": "seconds, or written like 90s, 10m or 1h30m; a fault's duration is longer than 0",
@@ -19,7 +19,7 @@ DURATION = {
 }
 
 
-def catalogue(job: Job) -> dict[str, Any]:
+def catalogue(job: Job, faults: Mapping[str, Fault]) -> dict[str, Any]:
     return {
         "faults": [
             {
@@ -29,12 +29,12 @@ def catalogue(job: Job) -> dict[str, Any]:
                 "default_target": default_target(fault, job),
                 "severity": asdict(fault.severity),
             }
-            for fault in FAULTS.values()
+            for fault in faults.values()
         ],
         "request_schema": {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "POST /faults",
-            "oneOf": [_schema(fault, job) for fault in FAULTS.values()],
+            "oneOf": [_schema(fault, job) for fault in faults.values()],
         },
     }
 

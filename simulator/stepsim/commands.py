@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,16 @@ import typer
 from rich.console import Console
 
 from stepscope import __version__
+from stepscope.publisher import METRICS_PORT
 from stepscope.server import PortInUse
 from stepsim.fault_commands import fault_app
 from stepsim.history import HistoryError, write_history
 from stepsim.job import PRESETS, JobError, load_job
-from stepsim.lab import LabError, run_lab
+from stepsim.lab import LabError, LabJob, run_lab
+from stepsim.lab_jobs import RealLab, SimulatedLab
 from stepsim.live import LiveJob
+from stepsim.pages import Pages
+from stepsim.real import RealJob, RealPages
 from stepsim.serving import listen, serve, web_origins
 from stepsim.state import StateError
 
@@ -32,6 +37,16 @@ GpusPerNode = Annotated[int | None, typer.Option(help="GPUs per node.")]
 Gpu = Annotated[str | None, typer.Option("--accelerator", help="Accelerator, such as 'A100 SXM'.")]
 Run = Annotated[str | None, typer.Option("--run", help="Name of the run: the label 'run' of all its metrics.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")]
+
+SimulatorPort = Annotated[
+    int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
+]
+GrafanaPort = Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")]
+AllowOrigin = Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")]
+PublicPort = Annotated[
+    int | None,
+    typer.Option(envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another."),
+]
 
 
 def fail(message: object, code: int) -> typer.Exit:
@@ -65,15 +80,10 @@ def simulate(
     run: Run = None,
     seed: Seed = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
-    ] = 8000,
-    grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")] = 3000,
-    allow_origin: Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")] = None,
-    public_port: Annotated[
-        int | None,
-        typer.Option(envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another."),
-    ] = None,
+    port: SimulatorPort = 8000,
+    grafana_port: GrafanaPort = 3000,
+    allow_origin: AllowOrigin = None,
+    public_port: PublicPort = None,
     state: Annotated[Path | None, typer.Option(help="File that keeps faults and checkpoint across restarts.")] = None,
     per_rank_histogram: Annotated[bool, typer.Option("--per-rank-histogram", help="Step histogram per rank.")] = False,
     blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
@@ -88,7 +98,33 @@ def simulate(
         raise fail(error, 2) from None
     errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
-    if not serve(live, listener, origins=origins, per_rank_histogram=per_rank_histogram, blind=blind):
+    pages = Pages(live.engine, time.time, per_rank_histogram=per_rank_histogram, blind=blind)
+    if not serve(live, pages, listener, origins=origins, blind=blind):
+        raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Folder in which the ranks write their discovery files.")],
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks of the job.")] = 4,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: SimulatorPort = 8000,
+    grafana_port: GrafanaPort = 3000,
+    allow_origin: AllowOrigin = None,
+    public_port: PublicPort = None,
+    blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
+) -> None:
+    """Serve API, console and critical path of a real job whose ranks announce themselves in a folder."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        listener = listen(host, port)
+    except (OSError, PortInUse) as error:
+        raise fail(error, 2) from None
+    job = RealJob(folder, ranks)
+    errors.print(f"{ranks} ranks that announce themselves in {folder}: http://{host}:{listener.getsockname()[1]}/")
+    origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
+    if not serve(job, RealPages(job, blind=blind), listener, origins=origins, blind=blind):
         raise typer.Exit(1)
 
 
@@ -113,33 +149,73 @@ def history(
         raise fail(error, 2) from None
 
 
+Root = Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")]
+PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
+AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")]
+
+
 @app.command()
 def lab(
     preset: Preset = "cluster",
     job_file: JobFile = None,
     seed: Seed = 0,
-    root: Annotated[
-        Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")
-    ] = Path(),
+    root: Root = Path(),
     data: Annotated[
         Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab/PRESET there.")
     ] = None,
-    port: Annotated[int, typer.Option(envvar="STEPSCOPE_PORT")] = 8000,
-    prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT")] = 9090,
-    alertmanager_port: Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT")] = 9093,
-    grafana_port: Annotated[int, typer.Option(envvar="GRAFANA_PORT")] = 3000,
+    port: SimulatorPort = 8000,
+    prometheus_port: PrometheusPort = 9090,
+    alertmanager_port: AlertmanagerPort = 9093,
+    grafana_port: GrafanaPort = 3000,
     with_history: Annotated[bool, typer.Option("--history/--no-history", help="Preload two hours of past.")] = True,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")] = False,
+    fresh: Fresh = False,
 ) -> None:
     """Run simulator, Prometheus and Alertmanager on this machine, until Ctrl-C."""
-    ports = {"simulator": port, "prometheus": prometheus_port, "alertmanager": alertmanager_port}
     try:
-        job = load_job(preset, job_file)
+        folder = data or root / "build" / "lab" / load_job(preset, job_file).run
+    except JobError as error:
+        raise fail(error, 2) from None
+    simulated = SimulatedLab(
+        preset=preset, job_file=job_file, seed=seed, grafana_port=grafana_port, with_history=with_history
+    )
+    _run(simulated, root, folder, (port, prometheus_port, alertmanager_port), fresh)
+
+
+@app.command("lab-real")
+def lab_real(
+    ranks: Annotated[int, typer.Option(min=1, max=64, envvar="RANKS", help="Processes that train.")] = 4,
+    strategy: Annotated[str, typer.Option(help="ddp or fsdp.")] = "ddp",
+    training_options: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Further options of examples/train_gpt.py.")
+    ] = None,
+    root: Root = Path(),
+    data: Annotated[
+        Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab/real there.")
+    ] = None,
+    metrics_port: Annotated[
+        int, typer.Option(envvar="STEPSCOPE_METRICS_PORT", help="Port of rank 0; the others follow.")
+    ] = METRICS_PORT,
+    port: SimulatorPort = 8000,
+    prometheus_port: PrometheusPort = 9090,
+    alertmanager_port: AlertmanagerPort = 9093,
+    grafana_port: GrafanaPort = 3000,
+    fresh: Fresh = False,
+) -> None:
+    """Train a small GPT for real, under the lab's Prometheus and Alertmanager, until Ctrl-C."""
+    if strategy not in ("ddp", "fsdp"):
+        raise fail(f"no strategy {strategy!r}; there are ddp and fsdp", 2)
+    real = RealLab(ranks=ranks, strategy=strategy, grafana_port=grafana_port, metrics_port=metrics_port,
+                   training_options=tuple(training_options or ()))  # fmt: skip
+    _run(real, root, data or root / "build" / "lab" / "real", (port, prometheus_port, alertmanager_port), fresh)
+
+
+def _run(job: LabJob, root: Path, folder: Path, ports: tuple[int, int, int], fresh: bool) -> None:
+    named = dict(zip(("simulator", "prometheus", "alertmanager"), ports, strict=True))
+    try:
         code = run_lab(
-            root.resolve(), (data or root / "build" / "lab" / job.run).resolve(), preset=preset, job_file=job_file, seed=seed,
-            ports=ports, grafana_port=grafana_port, with_history=with_history, fresh=fresh,
-            console=Console(highlight=False),
-        )  # fmt: skip
-    except (JobError, LabError, PortInUse) as error:
+            root.resolve(), folder.resolve(), job, ports=named, fresh=fresh, console=Console(highlight=False)
+        )
+    except (LabError, PortInUse) as error:
         raise fail(error, 2) from None
     raise typer.Exit(code)

@@ -37,14 +37,20 @@ class Severity:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
+    """What the catalogue says of a fault."""
+
     name: str
     description: str
     target: TargetKind
     severity: Severity
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedFault(Fault):
     apply: Apply
 
 
-FAULTS: dict[str, Fault] = {}
+FAULTS: dict[str, SimulatedFault] = {}
 
 
 def fault(description: str, *, target: TargetKind, severity: Severity) -> Callable[[Apply], Apply]:
@@ -52,7 +58,7 @@ def fault(description: str, *, target: TargetKind, severity: Severity) -> Callab
 
     def enter(apply: Apply) -> Apply:
         name: str = apply.__name__
-        FAULTS[name] = Fault(name=name, description=description, target=target, severity=severity, apply=apply)
+        FAULTS[name] = SimulatedFault(name=name, description=description, target=target, severity=severity, apply=apply)
         return apply
 
     return enter

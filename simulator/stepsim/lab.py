@@ -1,4 +1,4 @@
-"""``make lab``: simulator, Prometheus and Alertmanager on this machine, without Docker.
+"""``make lab``: a job, Prometheus and Alertmanager on this machine, without Docker. The jobs are in ``lab_jobs``.
 
 The rule files are the same as compose's, and the configs differ in host and port only.
 """
@@ -12,15 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import requests
 from rich.console import Console
 
-from stepsim.serving import free_port, listen
+from stepsim.serving import listen
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -59,12 +60,26 @@ class Lab:
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.ports[name]}"
 
-    def start(self, name: str, command: list[str], ready_path: str) -> None:
+    def start(
+        self,
+        name: str,
+        command: list[str],
+        ready_path: str,
+        *,
+        url: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         """Start a part, and say so once it answers. Raises ``LabError`` when it does not."""
         log = self.folder / f"{name}.log"
         with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-        part = Part(name=name, process=process, url=self.url(name), ready_path=ready_path, log=log)
+            process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **(env or {})},
+            )
+        part = Part(name=name, process=process, url=url or self.url(name), ready_path=ready_path, log=log)
         self.parts.append(part)
         deadline = time.monotonic() + READY_SECONDS
         while not _answers(part.url + ready_path):
@@ -116,24 +131,26 @@ def _until_signalled() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run_lab(
-    root: Path,
-    folder: Path,
-    *,
-    preset: str,
-    job_file: Path | None,
-    seed: int,
-    ports: Mapping[str, int],
-    grafana_port: int,
-    with_history: bool,
-    fresh: bool,
-    console: Console,
-) -> int:
+class LabJob(Protocol):
+    """What the lab is about."""
+
+    def ports(self) -> Iterable[tuple[int, str]]:
+        """Further ports that it needs, and the variable that moves each."""
+
+    def preload(self, lab: Lab, data: Path) -> None:
+        """Fill an empty Prometheus."""
+
+    def start(self, lab: Lab) -> None:
+        """Start its parts; one serves the API at ``lab.url("simulator")``."""
+
+
+def run_lab(root: Path, folder: Path, job: LabJob, *, ports: Mapping[str, int], fresh: bool, console: Console) -> int:
     """Run until Ctrl-C (0), or until a part dies (1). Raises ``LabError`` or ``PortInUse`` when it cannot start."""
     if not (root / "prometheus" / "prometheus.yml").is_file():
         raise LabError(f"{root} holds no prometheus/prometheus.yml: run this in the project's folder, or give --root")
-    for name, port in ports.items():
-        listen("127.0.0.1", port, way_out=f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT").close()
+    own = ((port, f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT") for name, port in ports.items())
+    for port, variable in (*own, *job.ports()):
+        listen("127.0.0.1", port, way_out=variable).close()
     lab = Lab(root=root, folder=folder, ports=ports, console=console)
     lab.folder.mkdir(parents=True, exist_ok=True)
     lock = (lab.folder / "lock").open("w")
@@ -145,10 +162,9 @@ def run_lab(
         for name in ("prometheus", "alertmanager", "history"):
             shutil.rmtree(lab.folder / name, ignore_errors=True)
         (lab.folder / "state.json").unlink(missing_ok=True)
-    job = ["--preset", preset, "--seed", str(seed), *(["--job", str(job_file)] if job_file else [])]
     with _until_signalled():
         try:
-            _start_all(lab, job, grafana_port, with_history)
+            _start_all(lab, job)
             console.print(f"Trigger a fault on the console, or: {_command()} fault start straggler. Ctrl-C stops the lab.",
                           soft_wrap=True)  # fmt: skip
             lab.watch()
@@ -162,19 +178,13 @@ def run_lab(
     return 0
 
 
-def _start_all(lab: Lab, job: list[str], grafana_port: int, with_history: bool) -> None:
+def _start_all(lab: Lab, job: LabJob) -> None:
     programs = {name: _which(*names) for name, names in BINARIES.items()}
     write_configs(lab)
     data = lab.folder / "prometheus"
-    if programs["prometheus"] and with_history:
-        _preload(lab, job, data)
-    stepscope = [sys.executable, "-m", "stepsim", "simulate"]
-    lab.start(
-        "simulator",
-        [*stepscope, *job, "--port", str(lab.ports["simulator"]), "--grafana-port", str(grafana_port),
-         "--state", str(lab.folder / "state.json")],
-        "/healthz",
-    )  # fmt: skip
+    if programs["prometheus"]:
+        job.preload(lab, data)
+    job.start(lab)
     for name, program in programs.items():
         if program is None:
             package = {"prometheus": "prometheus", "alertmanager": "prometheus-alertmanager"}[name]
@@ -191,45 +201,6 @@ def _start_all(lab: Lab, job: list[str], grafana_port: int, with_history: bool) 
             program, f"--config.file={lab.folder / 'prometheus.yml'}", f"--storage.tsdb.path={data}",
             f"--web.listen-address=127.0.0.1:{lab.ports['prometheus']}",
         ], "/-/ready")  # fmt: skip
-
-
-def _preload(lab: Lab, job: list[str], data: Path) -> None:
-    """Two hours of past into an empty Prometheus; what is missing when that fails is the past, not the lab."""
-    if (data / "wal").exists() or any(data.glob("0*")):
-        return
-    if not shutil.which("promtool"):
-        lab.console.print("[yellow]no past[/]: promtool is not on PATH", highlight=False)
-        return
-    lab.console.print("loading a past first, which takes about 20 s; it is kept for the next time")
-    past = lab.folder / "history"
-    started = time.monotonic()
-    rules = lab.root / "prometheus" / "rules" / "recording.yml"
-    data.mkdir(parents=True, exist_ok=True)
-    commands = (
-        [sys.executable, "-m", "stepsim", "history", str(past), *job, "--rules", str(rules),
-         "--state", str(lab.folder / "state.json")],
-        ["sh", str(lab.root / "prometheus" / "load-history.sh"), str(past), str(data), str(free_port())],
-    )  # fmt: skip
-    with lab.console.status("simulating and loading the past"):
-        for command in commands:
-            code, said = _run_whole(command)
-            if code != 0:
-                lab.console.print(f"[yellow]no past[/]: {said.strip()}", highlight=False)
-                return
-    shutil.rmtree(past, ignore_errors=True)
-    lab.console.print(f"[green]loaded[/] the past in {time.monotonic() - started:.0f} s", highlight=False)
-
-
-def _run_whole(command: list[str]) -> tuple[int, str]:
-    """Exit status and output of a command; when we are stopped meanwhile, all that it started is ended, too."""
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        said, _ = process.communicate()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-        raise
-    return process.returncode, said.decode(errors="replace")
 
 
 def write_configs(lab: Lab) -> None:

@@ -7,12 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from stepsim.board import ActiveFault, FaultBoard, FaultError
+from stepsim.catalogue import catalogue
 from stepsim.engine import Engine
+from stepsim.faults import FAULTS
 from stepsim.history import LEAD_SECONDS
 from stepsim.job import Job
-from stepsim.recent import Recent
+from stepsim.recent import Recent, Sample
 from stepsim.state import SavedState, load_state, save_state
 
 log = logging.getLogger("stepsim")
@@ -38,12 +43,21 @@ class LiveJob:
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
         begin = _begin(saved, clock())
         self.engine = Engine(job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint)
-        self.recent = Recent(self.engine)
+        self.recent = Recent(EngineSource(self.engine))
         self.failed = threading.Event()
         self._closing = threading.Event()
         self._saving = threading.Lock()
         self.board.changed = self._save
         self._thread = threading.Thread(target=self._run, name="stepsim-engine", daemon=True)
+
+    def describe(self) -> dict[str, Any]:
+        """What runs, in the console's words."""
+        job = self.engine.job
+        return {"run": job.run, "nodes": job.nodes, "ranks": job.ranks, "accelerator": job.gpu.model_name,
+                "model": job.model.name}  # fmt: skip
+
+    def catalogue(self) -> dict[str, Any]:
+        return catalogue(self.engine.job, FAULTS)
 
     def start(self) -> None:
         self._save()
@@ -86,6 +100,42 @@ class LiveJob:
                 save_state(self._state_file, state)
             except OSError as error:
                 log.error("cannot save faults and checkpoint: %s", error)
+
+
+class EngineSource:
+    """A simulated job's totals, for the console."""
+
+    def __init__(self, engine: Engine) -> None:
+        job = engine.job
+        self._engine = engine
+        self._nodes = [job.node_name(rank // job.gpus_per_node) for rank in range(job.ranks)]
+        self.ideal_step_seconds = job.tokens_per_gpu * job.model.flops_per_token / job.gpu.peak_flops
+
+    def now(self) -> float:
+        return self._engine.now
+
+    def nodes(self) -> list[str]:
+        return self._nodes
+
+    def sample(self) -> Sample | None:
+        """None before the first finished window of the telemetry."""
+        engine = self._engine
+        utilization = float(engine.telemetry.gpus.utilization.mean())
+        if utilization == 0:
+            return None
+        with engine.lock:
+            referee, run = engine.referee, engine.totals.run
+            return Sample(
+                time=engine.now,
+                laps=referee.outcomes["complete"],
+                path=np.array(referee.path_seconds),
+                late=np.array(referee.late_seconds),
+                late_steps=np.array(referee.late_steps, dtype=float),
+                utilization=utilization,
+                loss=run.loss,
+                gradient_norm=run.gradient_norm,
+                nonfinite=run.nonfinite,
+            )
 
 
 def _begin(saved: SavedState | None, now: float) -> float:

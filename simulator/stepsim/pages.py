@@ -49,12 +49,16 @@ class Pages:
             self._add_node(node)
         self._serve("referee", "", REFEREE, self._referee_series(), lambda: engine.referee)
         if not blind:
-            truth = Truth(engine, clock)
+            truth = Truth(engine.board, _speed(engine, clock))
             self._serve("truth", "", TRUTH, {"run": [{}]}, lambda: truth)
 
     def names(self) -> list[tuple[str, str]]:
         """Source and node of every page; the node is empty for the run's own."""
         return list(self._served)
+
+    def targets(self, host: str) -> list[dict[str, Any]]:
+        """All pages for service discovery: every target has the address that the caller reached us by."""
+        return [target(host, *name) for name in self.names()]
 
     def served(self) -> list[tuple[str, Served]]:
         """Every page with its source's name."""
@@ -116,6 +120,29 @@ class Pages:
             per_rank_histogram=self._per_rank_histogram,
             current_phase=now,
         )  # fmt: skip
+
+
+def _speed(engine: Engine, clock: Callable[[], float]) -> Callable[[], float | None]:
+    """Simulated by elapsed time since now: below 1 the machine cannot keep up."""
+    began = engine.now
+
+    def speed() -> float | None:
+        elapsed = clock() - began
+        return (engine.now - began) / elapsed if elapsed > 1 else None
+
+    return speed
+
+
+def metrics_path(source: str, node: str) -> str:
+    return f"/metrics/{source}/{node}" if node else f"/metrics/{source}"
+
+
+def target(host: str, source: str, node: str) -> dict[str, Any]:
+    """One page as a target of Prometheus HTTP service discovery."""
+    return {
+        "targets": [host],
+        "labels": {**target_labels(source, node), "__metrics_path__": metrics_path(source, node)},
+    }
 
 
 def target_labels(source: str, node: str) -> dict[str, str]:

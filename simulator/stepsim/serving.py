@@ -1,4 +1,4 @@
-"""Serves a live job over HTTP until it is told to stop."""
+"""Serves a job, simulated or real, over HTTP until it is told to stop."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import threading
 import uvicorn
 
 from stepscope.server import PortInUse
-from stepsim.api import create_app
-from stepsim.live import LiveJob
+from stepsim.api import Published, Watched, create_app
 
 
 def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.socket:
@@ -42,11 +41,9 @@ def web_origins(*ports: int, extra: tuple[str, ...] = ()) -> list[str]:
     return [f"http://{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost")] + list(extra)
 
 
-def serve(
-    live: LiveJob, listener: socket.socket, *, origins: list[str], per_rank_histogram: bool = False, blind: bool = False
-) -> bool:
-    """Run until SIGINT or SIGTERM. False when the simulation failed."""
-    app = create_app(live, origins=origins, per_rank_histogram=per_rank_histogram, blind=blind)
+def serve(live: Watched, pages: Published, listener: socket.socket, *, origins: list[str], blind: bool = False) -> bool:
+    """Run until SIGINT or SIGTERM. False when the job failed."""
+    app = create_app(live, pages, origins=origins, blind=blind)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
     server = uvicorn.Server(config)
     threading.Thread(target=_stop_when_failed, args=(live, server), daemon=True).start()
@@ -64,6 +61,6 @@ def _already_handled(signum: int, frame: object) -> None:
     """uvicorn stops at a signal, and then raises it once more: that one would kill the process."""
 
 
-def _stop_when_failed(live: LiveJob, server: uvicorn.Server) -> None:
+def _stop_when_failed(live: Watched, server: uvicorn.Server) -> None:
     live.failed.wait()
     server.should_exit = True

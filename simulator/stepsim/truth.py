@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stepscope.metrics import Metric
-from stepsim.board import ActiveFault, target_label
-from stepsim.engine import Engine
+from stepsim.board import Board, target_label
 
 
 class Truth:
-    def __init__(self, engine: Engine, clock: Callable[[], float]) -> None:
-        self._engine, self._clock = engine, clock
-        self._began = engine.now
+    """``speed`` tells how fast simulated time passes, where there is any."""
 
-    def active(self) -> list[ActiveFault]:
-        return self._engine.board.active()
-
-    def speed(self) -> float | None:
-        """Simulated by elapsed time since the start: below 1 the machine cannot keep up."""
-        elapsed = self._clock() - self._began
-        return (self._engine.now - self._began) / elapsed if elapsed > 1 else None
+    def __init__(self, board: Board, speed: Callable[[], float | None] = lambda: None) -> None:
+        self.active = board.active
+        self.speed = speed
 
 
 TRUTH: tuple[Metric, ...] = (
     Metric(
         name="lab_fault_active", kind="gauge", scope="run", labels=("fault", "target", "severity"),
-        help="1 while the fault is being simulated.",
+        help="1 while the fault is active.",
         values=lambda truth: [
             ((fault.fault, target_label(fault.target), f"{fault.severity:g}"), [1]) for fault in truth.active()
         ],

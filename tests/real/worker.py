@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 
 import torch
@@ -120,7 +121,8 @@ for step in range(plan["steps"]):
             time.sleep(plan["milliseconds"] / 1000)
     drag("other")
 
-print(json.dumps({"rank": rank, "stamps": [*outside, time.perf_counter()]}), flush=True)
+sys.stdout.write(json.dumps({"rank": rank, "stamps": [*outside, time.perf_counter()]}) + "\n")
+sys.stdout.flush()
 if stop := os.environ.get("WORKER_STOP"):
     monitor.flush()
     deadline = time.monotonic() + 60

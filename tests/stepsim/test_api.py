@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 from stepsim.api import create_app
 from stepsim.live import LiveJob
+from stepsim.pages import Pages
 
 ORIGIN = "http://127.0.0.1:3000"
 ACTION = {"X-Stepscope-Action": "test"}
@@ -25,7 +26,12 @@ def live(cluster):
 
 @pytest.fixture
 def client(live):
-    return TestClient(create_app(live, origins=[ORIGIN], clock=lambda: NOW), base_url="http://lab:8000")
+    return TestClient(app(live), base_url="http://lab:8000")
+
+
+def app(live, *, blind=False):
+    pages = Pages(live.engine, lambda: NOW, blind=blind)
+    return create_app(live, pages, origins=[ORIGIN], clock=lambda: NOW, blind=blind)
 
 
 def start(client, **request):
@@ -186,7 +192,7 @@ def test_the_truth_has_its_own_page(client):
 
 def test_blind_mode_tells_nobody(live):
     """No truth page, no fault listed."""
-    client = TestClient(create_app(live, origins=[], clock=lambda: NOW, blind=True))
+    client = TestClient(app(live, blind=True))
     assert start(client, fault="straggler").status_code == 201
     assert client.get("/faults").json() == []
     assert client.get("/status").json()["faults"] == []

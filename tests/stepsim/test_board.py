@@ -174,4 +174,4 @@ def test_targets_have_short_names():
     """As labels show them."""
     assert [target_label(t) for t in ({"rank": 5}, {"node": "node-2"}, {"run": True})] == ["rank 5", "node-2", "run"]
     fault = ActiveFault(id="a", fault="straggler", target={"rank": 5}, severity=2.0, started=0.0)
-    assert fault.level(-10.0) == 2.0
+    assert fault.level(-10.0, neutral=1.0) == 2.0

@@ -1,0 +1,212 @@
+"""The lab over a real job: its ranks train in processes of their own; here are the API, the referee and the faults.
+
+The job's ranks announce themselves by discovery files, serve their own pages, and ask ``/faults`` what they should
+suffer from: see examples/train_gpt.py. To add a fault: add it to ``REAL_FAULTS``, and do it there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+
+from stepscope.alignment import Alignment
+from stepscope.discovery import TRAINING_JOB, sweep
+from stepscope.exposition import Page
+from stepscope.peers import Puller, fetch, file_sd
+from stepsim.board import Board
+from stepsim.catalogue import catalogue
+from stepsim.faults import Fault, Severity
+from stepsim.pages import target
+from stepsim.recent import Recent, Sample
+from stepsim.truth import TRUTH, Truth
+
+log = logging.getLogger("stepsim")
+
+REAL_FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for fault in (
+        Fault(
+            name="straggler", target="rank",
+            description="One rank computes more slowly, forward and backward. On a CPU it sleeps instead, for work would take the "
+            "other ranks' cores.",
+            severity=Severity(meaning="factor on the rank's compute time; 1.43 is a GPU at 70 %",
+                              neutral=1.0, low=1.0, high=20.0, mild=1.3, plain=2.0, severe=4.0),
+        ),
+        Fault(
+            name="data_starvation", target="run",
+            description="One sample in 200 stalls in its loader worker, for a heavy-tailed time: the late rank differs from "
+            "step to step.",
+            severity=Severity(meaning="scale of the stalls in seconds: the shortest one",
+                              neutral=0.0, low=0.0, high=10.0, mild=0.3, plain=1.0, severe=2.0),
+        ),
+        Fault(
+            name="gradient_explosion", target="run",
+            description="The learning rate is multiplied and clipping is off. Stopping the fault reloads the last healthy "
+            "checkpoint.",
+            severity=Severity(meaning="factor on the learning rate", neutral=1.0, low=1.0, high=1e6, mild=100.0, plain=1000.0,
+                              severe=10000.0),
+        ),
+        Fault(
+            name="checkpoint_stall", target="run",
+            description="Rank 0 writes its checkpoints to a slow disk: all others wait for it in the next all-reduce.",
+            severity=Severity(meaning="further seconds per checkpoint", neutral=0.0, low=0.0, high=60.0, mild=1.0, plain=3.0,
+                              severe=10.0),
+        ),
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """The job as faults are held against it. Its node is wherever its ranks are."""
+
+    ranks: int
+    nodes: int = 1
+
+    def node_name(self, node: int) -> str:
+        return "localhost"
+
+
+class RealJob:
+    """Watches the ranks that announce themselves in ``folder``."""
+
+    def __init__(self, folder: Path, ranks: int, *, clock: Callable[[], float] = time.time) -> None:
+        self._world, self._folder, self._clock = World(ranks=ranks), folder, clock
+        self.board = Board(self._world, REAL_FAULTS)
+        self.puller = Puller(file_sd(folder))
+        self.failed = threading.Event()
+        self._source = PageSource(self.puller, self.first_rank, clock)
+        self.recent = Recent(self._source)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stepsim-watch", daemon=True)
+
+    def describe(self) -> dict[str, Any]:
+        info = self._source.info
+        return {
+            "run": info.get("run"),
+            "ranks": self._world.ranks,
+            "nodes": max(1, len(set(self._source.nodes()))),
+            "accelerator": info.get("device_name", "no rank has announced itself yet"),
+            "model": info.get("model", "–"),
+        }
+
+    def catalogue(self) -> dict[str, Any]:
+        return catalogue(self._world, REAL_FAULTS)
+
+    def addresses(self) -> list[str]:
+        return list(dict.fromkeys(file_sd(self._folder)()))
+
+    def first_rank(self) -> str | None:
+        """Where rank 0 serves, which publishes the run's own figures: the lowest port is that of local rank 0."""
+        return min(self.addresses(), key=lambda address: int(address.rpartition(":")[2]), default=None)
+
+    def start(self) -> None:
+        self.puller.start()
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.puller.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.wait(0.5):
+                self.board.expire(self._clock())
+                sweep(self._folder)
+                self.recent.sample()
+        except Exception:
+            log.exception("watching the job stopped")
+            self.failed.set()
+
+
+class PageSource:
+    """A real job's totals: the referee's, and what rank 0 publishes of the run."""
+
+    ideal_step_seconds = None
+
+    def __init__(self, puller: Puller, first_rank: Callable[[], str | None], clock: Callable[[], float]) -> None:
+        self._puller, self._first_rank = puller, first_rank
+        self.now = clock
+        self.info: dict[str, str] = {}
+        """Labels of the run and of rank 0, as published."""
+
+    def nodes(self) -> list[str]:
+        nodes: list[str] = self._puller.view(
+            lambda alignment: [alignment.nodes.get(rank, "?") for rank in range(alignment.world_size)]
+        )
+        return nodes
+
+    def sample(self) -> Sample | None:
+        published = dict(self._published())
+        taken: dict[str, Any] | None = self._puller.view(_totals)
+        if taken is None:
+            return None
+        used = published.get("DCGM_FI_DEV_GPU_UTIL")
+        return Sample(
+            time=self.now(),
+            **taken,
+            utilization=None if used is None else used / 100,
+            mfu=published.get("training_mfu_ratio"),
+            loss=published.get("training_loss"),
+            gradient_norm=published.get("training_gradient_norm"),
+            nonfinite=int(published.get("training_nonfinite_steps_total", 0)),
+        )
+
+    def _published(self) -> Iterator[tuple[str, float]]:
+        """Rank 0's samples by name. A rank that does not answer publishes nothing."""
+        address = self._first_rank()
+        try:
+            text = fetch(address, "/metrics").decode() if address else ""
+        except (OSError, ValueError):
+            return
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if sample.name in ("training_rank_info", "training_run_info"):
+                    self.info |= sample.labels
+                yield sample.name, sample.value
+
+
+def _totals(alignment: Alignment) -> dict[str, Any] | None:
+    referee = alignment.referee
+    if referee is None:
+        return None
+    return {
+        "laps": referee.outcomes["complete"],
+        "path": np.array(referee.path_seconds),
+        "late": np.array(referee.late_seconds),
+        "late_steps": np.array(referee.late_steps, dtype=float),
+    }
+
+
+class RealPages:
+    """What is served here of a real job: the referee's page and the truth's. The ranks' pages are their own targets."""
+
+    def __init__(self, job: RealJob, *, blind: bool = False) -> None:
+        self._job, self._blind = job, blind
+        self._truth, self._page = Truth(job.board), Page(TRUTH, {"run": [{}]})
+
+    def names(self) -> list[tuple[str, str]]:
+        return [("referee", "")] + ([] if self._blind else [("truth", "")])
+
+    def text(self, source: str, node: str = "") -> str:
+        """Raises ``KeyError`` for a page that does not exist."""
+        if (source, node) not in self.names():
+            raise KeyError(source)
+        return self._job.puller.text() if source == "referee" else self._page.text(self._truth)
+
+    def targets(self, host: str) -> list[dict[str, Any]]:
+        ranks = [
+            {"targets": [address], "labels": {"job": TRAINING_JOB, "instance": address, "__metrics_path__": "/metrics"}}
+            for address in self._job.addresses()
+        ]
+        return ranks + [target(host, *name) for name in self.names()]
