@@ -1,8 +1,23 @@
-# Two images: `lab` is the simulator with API, console and the simulated exporters; `training` adds PyTorch and the
-# example that trains for real.
+# Two images: `lab` is the simulator with API, console and the simulated exporters; `training` has PyTorch, the library,
+# and the example that trains for real.
 ARG PYTHON_IMAGE=python:3.13-slim
-FROM ${PYTHON_IMAGE} AS lab
 
+FROM ${PYTHON_IMAGE} AS training
+ARG TORCH=torch>=2.6
+RUN python3 -m pip install --no-cache-dir "$TORCH"
+WORKDIR /srv
+COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY exporter exporter
+COPY simulator simulator
+COPY docs/runbooks docs/runbooks
+RUN python3 -m pip install --no-cache-dir '.[nvml]' && mkdir /sd && chown 65534:65534 /sd
+COPY examples examples
+USER 65534:65534
+ENV PYTHONUNBUFFERED=1
+ENTRYPOINT ["torchrun"]
+CMD ["--nproc-per-node", "4", "examples/train_gpt.py"]
+
+FROM ${PYTHON_IMAGE} AS lab
 WORKDIR /srv
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY exporter exporter
@@ -10,18 +25,8 @@ COPY simulator simulator
 COPY docs/runbooks docs/runbooks
 RUN python3 -m pip install --no-cache-dir '.[lab]' && mkdir /state /history /sd && chown 65534:65534 /state /history /sd
 COPY prometheus/rules prometheus/rules
-
 USER 65534:65534
 ENV PYTHONUNBUFFERED=1
 EXPOSE 8000
 ENTRYPOINT ["stepscope"]
 CMD ["simulate", "--host", "0.0.0.0"]
-
-FROM lab AS training
-ARG TORCH=torch>=2.6
-USER root
-RUN python3 -m pip install --no-cache-dir "$TORCH"
-USER 65534:65534
-COPY examples examples
-ENTRYPOINT ["torchrun"]
-CMD ["--nproc-per-node", "4", "examples/train_gpt.py"]

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import psutil
 import requests
@@ -28,6 +28,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
+import real
+from results import Result, timed
 from stepsim.board import FaultBoard
 from stepsim.engine import Engine
 from stepsim.job import Job, load_job
@@ -37,27 +39,6 @@ from stepsim.serving import free_port
 ROOT = Path(__file__).parents[1]
 EPOCH = 1_700_000_000.0
 console = Console(stderr=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """One line of the table."""
-
-    name: str
-    value: float
-    unit: str
-    target: float
-    better: Literal["lower", "higher"]
-
-    @property
-    def holds(self) -> bool:
-        return self.value <= self.target if self.better == "lower" else self.value >= self.target
-
-
-def timed(action: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    action()
-    return time.perf_counter() - began
 
 
 def engine(job: Job, seconds: float = 0.0) -> Engine:
@@ -197,7 +178,7 @@ def simulator(*arguments: str) -> Iterator[Running]:
         process.wait(10)
 
 
-MEASUREMENTS = (simulation, rendering, history, scraping)
+MEASUREMENTS = (simulation, rendering, history, scraping, *real.MEASUREMENTS)
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ from stepsim.job import load_job
 
 def pytest_addoption(parser):
     parser.addoption("--golden", action="store_true", help="write the golden files anew instead of comparing")
+    parser.addoption("--quiet-minutes", type=float, default=0.3, help="minutes of real training that accuse nobody")
     parser.addoption("--quiet-hours", type=float, default=1.0, help="simulated hours that must fire no alert")
 
 

@@ -12,11 +12,11 @@ FSDP2 gathers parameters before each block, and scatters gradients after it: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stepscope.phases import ALLREDUCE, BACKWARD
-from stepscope.timeline import ALL_GATHER, EXIT, REDUCE_SCATTER, Recorder
+from stepscope.timeline import ALL_GATHER, EXIT, POP, PUSH, REDUCE_SCATTER, Recorder
 
 
 def strategy_of(model: Any) -> str:
@@ -30,16 +30,31 @@ def strategy_of(model: Any) -> str:
 
 
 class Collectives:
-    """Marks one model's backward. ``left`` is called after each backward."""
+    """Marks one model's backward. ``left`` is called after each backward.
 
-    def __init__(self, model: Any, recorder: Recorder, left: Callable[[], None]) -> None:
+    ``otherwise`` is the mark at the end of a backward without a collective. A failure here is told to ``failed``, and
+    costs the split, not the training.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        strategy: str,
+        recorder: Recorder,
+        otherwise: int,
+        left: Callable[[], None],
+        failed: Callable[[Exception], None],
+    ) -> None:
         from torch.autograd import Variable
 
         self._queue = Variable._execution_engine.queue_callback
-        self._model, self._recorder, self._left = model, recorder, left
+        self._recorder, self._otherwise, self._left, self._failed = recorder, otherwise, left, failed
         self._groups = list(_fsdp_groups(model))
+        self._synchronizes = _synchronizes(model, strategy, self._groups)
+        self._waits_for = REDUCE_SCATTER if self._groups else ALLREDUCE
         self._in_backward = False
-        self._hook = model.register_forward_hook(self._forward_ended)
+        self._hook = model.register_forward_hook(self._guarded(self._forward_ended))
+        self._first = self._guarded(self._first_gradient)
         self._timed = [timed for group in self._groups for timed in _time_waits(group, recorder)]
 
     def detach(self) -> None:
@@ -48,36 +63,47 @@ class Collectives:
         for group, name, action in self._timed:
             setattr(group, name, action)
 
+    def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
+        """PyTorch would raise in the training loop whatever its hooks raise."""
+
+        def call(*args: Any) -> None:
+            try:
+                action(*args)
+            except Exception as error:
+                self.detach()
+                self._failed(error)
+
+        return call
+
     def _forward_ended(self, module: Any, inputs: Any, output: Any) -> None:
         self._in_backward = False  # a backward that raised left it set
         for tensor in _tensors(output):
             if tensor.requires_grad:
-                _hook_first(tensor, self._first_gradient)
+                _hook_first(tensor, self._first)
 
     def _first_gradient(self, gradient: Any) -> None:
         if not self._in_backward:
             self._in_backward = True
-            if self._recorder.phase != BACKWARD:
-                self._recorder.mark(BACKWARD)
-            self._queue(self._ready)
+            self._recorder.mark(BACKWARD)
+            self._queue(self._guarded(self._ready))
 
     def _ready(self) -> None:
         """All gradients of this rank are there; the collectives' own callbacks run after this one."""
         if self._synchronizes():
-            self._recorder.mark(REDUCE_SCATTER if self._groups else ALLREDUCE)
-        self._queue(self._done)
+            self._recorder.mark(self._waits_for)
+        self._queue(self._guarded(self._done))
 
     def _done(self) -> None:
         self._in_backward = False
-        if self._synchronizes():
-            self._recorder.mark(EXIT)
+        self._recorder.mark(EXIT if self._synchronizes() else self._otherwise)
         self._left()
 
-    def _synchronizes(self) -> bool:
-        """False while gradients are accumulated without a collective (``no_sync``)."""
-        if self._groups:
-            return any(group.reduce_grads for group in self._groups)
-        return bool(self._model.require_backward_grad_sync)
+
+def _synchronizes(model: Any, strategy: str, groups: Sequence[Any]) -> Callable[[], bool]:
+    """False while gradients are accumulated without a collective (``no_sync``), and where there is none."""
+    if strategy == "ddp":
+        return lambda: bool(model.require_backward_grad_sync)
+    return lambda: any(group.reduce_grads for group in groups)
 
 
 def _hook_first(tensor: Any, hook: Callable[[Any], None]) -> None:
@@ -130,13 +156,11 @@ class _Timed:
         self._action, self._recorder, self._code = action, recorder, code
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        recorder = self._recorder
-        outer = recorder.phase
-        recorder.mark(self._code)
+        self._recorder.mark(PUSH + self._code)
         try:
             return self._action(*args, **kwargs)
         finally:
-            recorder.mark(outer)
+            self._recorder.mark(POP)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._action, name)

@@ -7,7 +7,6 @@ CUDA's events.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from stepscope.timeline import Exhausted, local_scalar
@@ -26,14 +25,11 @@ class CudaClock:
         self._torch, self._device = torch, device
         self._free: list[Any] = []
         self._made = 0
-        self._base = self._record()
+        self._base = self.stamp()
         torch.cuda.synchronize(device)
         self._epoch = time.time()
 
-    def stamp(self, now: float) -> Any:
-        return self._record()
-
-    def _record(self) -> Any:
+    def stamp(self) -> Any:
         if self._free:
             event = self._free.pop()
         elif self._made < MAX_EVENTS:
@@ -54,11 +50,13 @@ class CudaClock:
     def epoch(self, stamp: Any) -> float:
         return self._epoch + self.seconds(self._base, stamp)
 
-    def release(self, stamps: Sequence[Any]) -> None:
-        self._free.extend(stamps)
+    def release(self, stamp: Any) -> None:
+        self._free.append(stamp)
 
     def keep(self, value: Any) -> Any:
         """A copy on its way to pinned host memory: it has arrived when the step's last event has passed."""
+        if value is None:
+            return None
         local = local_scalar(value)
         if not getattr(local, "is_cuda", False):
             return None if local is None else float(local)

@@ -87,10 +87,14 @@ def _first_tensor(output: Any) -> Any:
     return next(leaf for leaf in tree_leaves(output) if getattr(leaf, "requires_grad", False))
 
 
-def measured_peak(device: Any, dtype: Any, seconds: float = 0.5, size: int = 2048) -> float:
-    """FLOP/s of a square matrix product on this device: what a kernel reaches, for devices without a datasheet."""
+def measured_peak(device: Any, dtype: Any, seconds: float = 1.0) -> float:
+    """FLOP/s of a square matrix product on this device: what a kernel reaches, for devices without a datasheet.
+
+    The best of many tries, so that others on a shared machine hardly lower it; a product small enough for that.
+    """
     import torch
 
+    size = 8192 if getattr(device, "type", "cpu") == "cuda" else 768
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
 
     def wait() -> None:
@@ -108,12 +112,17 @@ def measured_peak(device: Any, dtype: Any, seconds: float = 0.5, size: int = 204
     return 2.0 * size**3 / best
 
 
+def dtype_name(dtype: Any) -> str:
+    """``bf16`` for ``torch.bfloat16``, and so on."""
+    return "unknown" if dtype is None else DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
+
+
 def find_peak(wanted: float | str | None, device_name: str, device: Any, dtype: Any) -> Peak | None:
     """The peak that MFU divides by. ``wanted`` is FLOP/s, ``measured``, or None for the datasheet's, if there is one.
 
     Raises ``ValueError`` for anything else.
     """
-    name = DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
+    name = dtype_name(dtype)
     if wanted == "measured":
         return Peak(flops=measured_peak(device, dtype), dtype=name, source="measured")
     if wanted is not None:

@@ -55,6 +55,7 @@ class Identity:
         rank: int | None = None,
         world_size: int | None = None,
         local_rank: int | None = None,
+        local_world_size: int | None = None,
     ) -> Identity:
         """torchrun's variables, else Slurm's, else a single process; arguments come first.
 
@@ -67,7 +68,9 @@ class Identity:
             rank=_first(rank, env, "RANK", "SLURM_PROCID", default=0),
             world_size=world,
             local_rank=_first(local_rank, env, "LOCAL_RANK", "SLURM_LOCALID", default=0),
-            local_world_size=_first(None, env, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", default=_local(env, world)),
+            local_world_size=_first(
+                local_world_size, env, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", default=_local(env, world)
+            ),
             node=env.get("STEPSCOPE_NODE") or env.get("SLURMD_NODENAME") or socket.gethostname(),
             attempt=_number(env, "TORCHELASTIC_RESTART_COUNT", 0) + _number(env, "SLURM_RESTART_COUNT", 0),
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
-from stepscope.flops import DTYPES, ModelFlops, decoder_flops, find_peak, parameter_count
+from stepscope.flops import ModelFlops, decoder_flops, dtype_name, find_peak, parameter_count
 from stepscope.identity import Identity
 from stepscope.memory import allocator_bytes, counted_bytes
 from stepscope.metrics import Job
@@ -18,11 +18,16 @@ from stepscope.peers import Puller, file_sd
 from stepscope.phases import ALLREDUCE, BACKWARD, DATA_WAIT, OTHER, PHASES
 from stepscope.publisher import Errors, Publisher, Settings
 from stepscope.rendezvous import Peers, announce, backend
-from stepscope.timeline import EXIT, Clock, Done, HostClock, Limits, Recorder, Resolver
+from stepscope.timeline import EXIT, FLUSH, POP, POP_EXIT, PUSH, Clock, HostClock, Limits, Recorder, Resolver
 from stepscope.totals import RankTotals
 from stepscope.version import __version__
 
 log = logging.getLogger("stepscope")
+
+
+COUNTINGS = 8
+"""Of what training holds in memory, until gradients and optimizer state were there."""
+_CODES = {name: code for code, name in enumerate(PHASES)}
 
 
 class StepMonitor:
@@ -63,32 +68,46 @@ class StepMonitor:
         self._model: Any = model
         self._tokens = float(tokens_per_step)
         self._flops = _model_flops(model, sequence_length, flops_per_step)
-        self._step = -1
-        self._alive = True
         self._counted: dict[str, float] = {}
-        self._stack: list[int] = []
+        self._uncounted = COUNTINGS if model is not None else 0
         self._collectives: Any = None
         self._solo = identity.world_size == 1
-        self._scopes = {name: _PhaseScope(self, code) for code, name in enumerate(PHASES)}
         clock = clock or self._clock()
-        self._recorder = Recorder(clock)
+        self._recorder = Recorder(clock, lambda error: self.errors.add("monitor", error))
+        exits = {ALLREDUCE, BACKWARD} if self._solo else {ALLREDUCE}
+        self._scopes = {
+            name: _PhaseScope(PUSH + code, POP_EXIT if code in exits else POP, self._recorder)
+            for name, code in _CODES.items()
+        }
         limits = Limits(clip_norm=clip_norm, band=gradient_band)
         dtype = dtype or (next(iter(model.parameters())).dtype if model is not None else None)
         self._job = Job(
             totals=RankTotals(),
             memory_bytes=[{}],
             run_info=(
-                model_name or type(getattr(model, "module", model)).__name__ if model is not None else model_name or "unknown",
+                model_name or _name_of(model),
                 str(parameter_count(model)) if model is not None else "unknown",
-                DTYPES.get(str(dtype), str(dtype)), str(identity.world_size), f"{self._tokens:.0f}", unit,
+                dtype_name(dtype),
+                str(identity.world_size),
+                f"{self._tokens:.0f}",
+                unit,
                 self._flops.convention if self._flops else "unknown",
             ),
             peak=find_peak(peak, self._device_name(), self._device, dtype) if model is not None or peak else None,
             version=__version__,
             per_rank_histogram=per_rank_histogram,
-        )  # fmt: skip
-        resolver = Resolver(clock=clock, attempt=identity.attempt, limits=limits)
-        self._publisher = Publisher(identity, settings, self._recorder, resolver, self._job, self.errors)
+        )
+        first = identity.rank == 0  # the run's own figures are rank 0's
+        self._keep = None if isinstance(clock, HostClock) else clock.keep if first else _nothing
+        resolver = Resolver(
+            self._recorder,
+            attempt=identity.attempt,
+            limits=limits,
+            tokens=self._tokens,
+            flops=self._flops.of if self._flops else lambda tokens: 0.0,
+            learning_rate=self._learning_rate if first else lambda: None,
+        )
+        self._publisher = Publisher(identity, settings, resolver, self._job, self.errors)
         self._publisher.refresh = self._read_memory
         self._publisher.announce = lambda address: announce(identity, address)
         if identity.rank == 0 and settings.referee:
@@ -107,6 +126,7 @@ class StepMonitor:
         rank: int | None = None,
         world_size: int | None = None,
         local_rank: int | None = None,
+        local_world_size: int | None = None,
         **options: Any,
     ) -> StepMonitor:
         """Rank, world and run from torchrun's or Slurm's variables, or from the arguments; further ``options`` as above.
@@ -114,7 +134,9 @@ class StepMonitor:
         Where to publish comes from ``STEPSCOPE_METRICS_PORT``, ``STEPSCOPE_METRICS_ADDRESS``, ``STEPSCOPE_SD_DIR`` and
         ``STEPSCOPE_REFEREE``.
         """
-        identity = Identity.from_env(run=run, rank=rank, world_size=world_size, local_rank=local_rank)
+        identity = Identity.from_env(
+            run=run, rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size
+        )
         return cls(identity, Settings.from_env(identity), **options)
 
     # In the training loop -------------------------------------------------------------------------------------------
@@ -159,31 +181,18 @@ class StepMonitor:
         ``loss`` and ``grad_norm`` may be tensors on the device: nobody waits for them. ``step`` must grow; without it,
         steps are counted from 0.
         """
-        if not self._alive:
-            return
         try:
-            self._step = step if step is not None and step > self._step else self._step + 1
-            tokens = self._tokens if tokens is None else tokens
-            flops = self._flops.of(tokens) if self._flops else 0.0
-            first = self.identity.rank == 0  # the run's figures are rank 0's
-            keep = self._keep if first else _nothing
-            self._recorder.done(
-                Done(
-                    step=self._step, tokens=tokens, flops=flops, loss=keep(loss), gradient_norm=keep(grad_norm),
-                    learning_rate=self._learning_rate(learning_rate) if first else None, clipped=clipped,
-                )
-            )  # fmt: skip
-            if "optimizer" not in self._counted and self._optimizer is not None:
+            if self._keep:
+                loss, grad_norm = self._keep(loss), self._keep(grad_norm)
+            self._recorder.done(step, tokens, loss, grad_norm, learning_rate, clipped)
+            if self._uncounted:
                 self._count_memory()
         except Exception as error:
-            self._fail(error)
+            self._recorder.fail(error)
 
     def flush(self) -> None:
         """End the last step here: the loop is over, and what follows belongs to no step."""
-        try:
-            self._recorder.flush()
-        except Exception as error:
-            self._fail(error)
+        self._recorder.mark(FLUSH)
 
     def close(self) -> None:
         """End the last step, and stop publishing. Also done at the interpreter's exit."""
@@ -202,42 +211,17 @@ class StepMonitor:
 
     def enter(self, name: str) -> None:
         """From now on it is this phase, until another one is entered. For hooks that have no ``with`` block."""
-        self._enter(PHASES.index(name))
+        self._recorder.mark(_CODES[name])
 
     def leave_backward(self) -> None:
         """``backward()`` has returned: the gradient collectives are over."""
-        self._left_backward()
-        self._enter(EXIT if self._solo else OTHER)
+        self._recorder.mark(EXIT if self._solo else OTHER)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _enter(self, code: int) -> None:
-        if not self._alive:
-            return
-        try:
-            self._recorder.enter(code)
-        except Exception as error:
-            self._fail(error)
-
-    def _push(self, code: int) -> None:
-        self._stack.append(OTHER if self._recorder.phase == EXIT else self._recorder.phase)
-        self._enter(code)
-
-    def _pop(self, code: int) -> None:
-        outer = self._stack.pop()
-        if code == BACKWARD:
-            self._left_backward()
-        leaves_collective = code == ALLREDUCE or (code == BACKWARD and self._solo)
-        self._enter(EXIT if leaves_collective else outer)
-
     def _left_backward(self) -> None:
-        if "gradients" not in self._counted and self._model is not None and self._alive:
+        if self._uncounted:
             self._count_memory()
-
-    def _fail(self, error: Exception) -> None:
-        """The monitor is broken: it stops measuring, and the loop goes on."""
-        self._alive = False
-        self.errors.add("monitor", error)
 
     def _watch(self, model: Any, optimizer: Any) -> None:
         from stepscope.collectives import Collectives, strategy_of
@@ -245,10 +229,19 @@ class StepMonitor:
         if self._collectives:
             self._collectives.detach()
         self._model, self._optimizer = model, optimizer or self._optimizer
+        self._counted, self._uncounted = {}, COUNTINGS
         strategy = strategy_of(model)
         if strategy == "none" and self._solo:
             strategy = "single"
-        self._collectives = Collectives(model, self._recorder, self._left_backward)
+        exit_mark = EXIT if self._solo else OTHER
+        self._collectives = Collectives(
+            model,
+            strategy,
+            self._recorder,
+            exit_mark,
+            self._left_backward,
+            lambda error: self.errors.add("collectives", error),
+        )
         self._describe(strategy)
         if strategy == "none":
             log.warning("wrap() got neither a DDP nor an fully_shard model: waiting in collectives cannot be told from "
@@ -297,24 +290,21 @@ class StepMonitor:
 
         return str(torch.cuda.get_device_name(self._device))
 
-    def _keep(self, value: Any) -> Any:
-        return self._recorder.clock.keep(value)
-
-    def _learning_rate(self, given: float | None) -> float | None:
-        if given is None and self._optimizer is not None:
-            return float(self._optimizer.param_groups[0]["lr"])
-        return given
+    def _learning_rate(self) -> float | None:
+        return None if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
 
     def _count_memory(self) -> None:
-        """Once, in the loop, when gradients and optimizer state are there; what training holds does not change."""
+        """In the loop, until gradients and optimizer state were there once; what training holds does not change."""
         try:
             self._counted |= counted_bytes(self._model, self._optimizer)
+            wanted = {"gradients", "optimizer"} if self._optimizer is not None else {"gradients"}
+            self._uncounted = 0 if wanted <= self._counted.keys() else self._uncounted - 1
         except Exception as error:
             self.errors.add("memory", error)
-            self._counted |= {"gradients": 0.0, "optimizer": 0.0}
+            self._uncounted = 0
 
     def _read_memory(self) -> None:
-        found = {kind: size for kind, size in self._counted.items() if size}
+        found = dict(self._counted)
         if self._on_cuda:
             import torch
 
@@ -333,20 +323,27 @@ class StepMonitor:
 
 
 class _PhaseScope:
-    """One phase's ``with`` block; made once per phase, so that entering allocates nothing."""
+    """One phase's ``with`` block; made once per phase, so that entering allocates nothing but its mark."""
 
-    __slots__ = ("_code", "_monitor")
+    __slots__ = ("_append", "_lost", "_pop", "_push", "_stamp")
 
-    def __init__(self, monitor: StepMonitor, code: int) -> None:
-        self._monitor, self._code = monitor, code
+    def __init__(self, push: int, pop: int, recorder: Recorder) -> None:
+        self._push, self._pop = push, pop
+        self._append, self._stamp, self._lost = recorder.append, recorder.stamp, recorder.lost
 
     def __enter__(self) -> None:
-        self._monitor._push(self._code)
+        try:
+            self._append((self._push, self._stamp()))
+        except Exception as error:
+            self._lost(error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._monitor._pop(self._code)
+        try:
+            self._append((self._pop, self._stamp()))
+        except Exception as failure:
+            self._lost(failure)
 
 
 class Batches:
@@ -359,7 +356,7 @@ class Batches:
         return len(self._loader)  # type: ignore[arg-type]  # what has no length says so itself
 
     def __iter__(self) -> Iterator[Any]:
-        enter = self._monitor._enter
+        enter = self._monitor._recorder.mark
         enter(DATA_WAIT)  # making the iterator starts the workers
         iterator = iter(self._loader)
         while True:
@@ -375,6 +372,10 @@ class Batches:
 
 def _nothing(value: Any) -> None:
     return None
+
+
+def _name_of(model: Any) -> str:
+    return "unknown" if model is None else type(getattr(model, "module", model)).__name__
 
 
 def _device_of(model: Any) -> Any:

@@ -23,18 +23,21 @@ from stepscope.exposition import Page, Series
 from stepscope.identity import Identity
 from stepscope.metrics import TRAINING, Job
 from stepscope.peers import Puller
+from stepscope.record import StepRecord
 from stepscope.ring import StepRing, document
 from stepscope.server import JSON, Answer, BadQuery, MetricsServer, PortInUse
-from stepscope.timeline import Recorder, Resolver
+from stepscope.timeline import Resolver
 from stepscope.totals import RankTotals
 
 log = logging.getLogger("stepscope")
 
 METRICS_PORT = 9401
 RESOLVE_SECONDS = 0.25
+HINT_STEPS = 16
+"""After so many steps it is clear what the loop does not tell."""
 RETRY_SECONDS = 10.0
 """Between two attempts at a port that is taken."""
-PARTS = ("monitor", "resolver", "server", "discovery", "memory", "referee")
+PARTS = ("monitor", "collectives", "resolver", "server", "discovery", "memory", "referee")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +92,6 @@ class Publisher:
         self,
         identity: Identity,
         settings: Settings,
-        recorder: Recorder,
         resolver: Resolver,
         job: Job,
         errors: Errors,
@@ -101,7 +103,7 @@ class Publisher:
         self.announce: Callable[[str], bool] = lambda address: True
         self.refresh: Callable[[], None] = lambda: None
         self.server: MetricsServer | None = None
-        self._recorder, self._resolver = recorder, resolver
+        self._resolver = resolver
         self._totals = RankTotals()
         job.totals = self._totals
         self._ring = StepRing()
@@ -109,6 +111,7 @@ class Publisher:
         self._page = Page(TRAINING, {})
         self._entry: SdEntry | None = None
         self._announced = False
+        self._collective = identity.world_size == 1
         self._next_try = self._next_heartbeat = 0.0
         self._owner = os.getpid()
         self._closing = threading.Event()
@@ -152,20 +155,27 @@ class Publisher:
     def resolve(self) -> None:
         """Book the steps that the rank has passed."""
         with self._lock:
-            for done, marks in self._recorder.finished():
-                record = self._resolver.record(done, marks)
+            for record in self._resolver.records():
                 self._totals.add(record)
                 self._ring.add(record)
-            self._totals.dropped = self._recorder.dropped
+                self._hint(record)
+            self._totals.dropped = self._resolver.dropped
+
+    def _hint(self, record: StepRecord) -> None:
+        """Say once what a loop forgot."""
+        self._collective = self._collective or record.collective
+        if self._totals.steps == HINT_STEPS and not self._collective and self.identity.rank == 0:
+            log.warning("no gradient collective in %d steps of %d ranks: pass the DDP or fully_shard model to "
+                        "monitor.wrap(), else no culprit can be named", HINT_STEPS, self.identity.world_size)  # fmt: skip
 
     def metrics(self, query: Mapping[str, str]) -> Answer:
         self._guarded("memory", self.refresh)
         self.resolve()
         with self._lock:
             page = self._page
-            self.job.overhead_seconds = self._recorder.overhead_seconds
+            self.job.overhead_seconds = self._resolver.overhead_seconds
             self.job.errors = dict(self.errors.counts)
-            now = self._recorder.current()
+            now = self._resolver.current()
             self.job.current_phase = ([now[0]], [now[1]]) if now else None
             readings = page.read(self.job)
         return Answer(page.render(readings) + (self.puller.text() if self.puller else "") + self.collectors.text())
@@ -192,6 +202,8 @@ class Publisher:
                 self._guarded("server", self._serve)
             if self.server and not self._announced:
                 self._guarded("referee", self._tell)
+            if self._resolver.endless and not self.errors.counts["monitor"]:
+                self.errors.add("monitor", "one step took 20,000 marks: does the loop call step_done()?")
             if self._entry and now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_SECONDS
                 self._guarded("discovery", self._entry.touch)

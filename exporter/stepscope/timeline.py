@@ -1,37 +1,44 @@
 """The timeline of one rank: stamps taken in the training loop, taken apart into phases later, by another thread.
 
-A step is a list of marks, each the phase that begins and a stamp. A phase lasts from its mark to the next one, so the
-phases of a step add up to its wall time by construction. Stamps come from one clock per rank: on a CPU they are
-monotonic seconds, on CUDA they are events on the compute stream, which are resolved when the device has passed them.
+The loop only appends marks, each a code and a stamp, to one stream; every decision is the resolver's. A phase lasts from
+its mark to the next one, so phases add up to the wall time by construction. Stamps come from one clock per rank: on a
+CPU they are monotonic seconds, on CUDA they are events on the compute stream, which are resolved when the device has
+passed them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OTHER, PHASES
 from stepscope.record import Learning, StepRecord
 
-ALL_GATHER, REDUCE_SCATTER, EXIT, END = range(len(PHASES), len(PHASES) + 4)
-"""Marks beyond the phases: two further collectives; the exit of the step's last gradient collective; the step's end."""
+ALL_GATHER, REDUCE_SCATTER = range(len(PHASES), len(PHASES) + 2)
+"""Phases to the loop; in the record they are ``allreduce``, and named as collectives."""
+PUSH = 16
+"""Added to a phase: it holds until the matching ``POP``, when what was before goes on. Alone, a phase holds until the next."""
+POP, POP_EXIT, EXIT, DONE, FLUSH, LOST = range(32, 38)
+"""``EXIT``: the step's last gradient collective is over. ``POP_EXIT``: both. ``DONE``: what ``step_done`` said. ``FLUSH``:
+the loop is over. ``LOST``: a mark could not be made."""
 
-_PHASE_OF = (*range(len(PHASES)), ALLREDUCE, ALLREDUCE, OTHER)
-"""The phase that each mark begins."""
+_PHASE_OF = (*range(len(PHASES)), ALLREDUCE, ALLREDUCE)
+_COLLECTIVE_OF = {ALLREDUCE: "all_reduce", ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter"}
 _BEGINNERS = (DATA_WAIT, H2D, FORWARD, BACKWARD)
 """With these a step begins. A checkpoint, an evaluation or a pause after ``step_done`` still belongs to the old one."""
-_COLLECTIVE_OF = {ALLREDUCE: "all_reduce", ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter"}
 
+MAX_BACKLOG = 100_000
+"""Marks that wait to be resolved; the oldest are lost beyond that."""
 MAX_MARKS = 20_000
 """Of one step: as many as 1,000 micro-batches need. A loop that never calls ``step_done`` ends here."""
-MAX_PENDING = 2_048
-"""Finished steps that wait to be resolved; further ones are dropped and counted."""
 
-Mark: TypeAlias = tuple[int, Any]
+SAMPLED = 128
+"""In one of so many steps a mark is timed."""
+
+Mark: TypeAlias = tuple[Any, ...]
 
 
 class Exhausted(RuntimeError):
@@ -41,8 +48,8 @@ class Exhausted(RuntimeError):
 class Clock(Protocol):
     """Where stamps come from."""
 
-    def stamp(self, now: float) -> Any:
-        """The present moment of this rank's timeline; ``now`` is ``time.perf_counter()``. Raises ``Exhausted``."""
+    def stamp(self) -> Any:
+        """The present moment of this rank's timeline. Raises ``Exhausted``."""
 
     def passed(self, stamp: Any) -> bool:
         """Whether the rank has got there. Stamps are passed in the order in which they were taken."""
@@ -53,11 +60,11 @@ class Clock(Protocol):
     def epoch(self, stamp: Any) -> float:
         """When a passed stamp was passed, seconds since the epoch."""
 
-    def release(self, stamps: Sequence[Any]) -> None:
-        """Give stamps back that nobody will look at again."""
+    def release(self, stamp: Any) -> None:
+        """Give a stamp back that nobody will look at again."""
 
     def keep(self, value: Any) -> Any:
-        """A number or a tensor of one element, for ``number`` to read after the step's last stamp was passed."""
+        """A number or a tensor of one element, for ``number`` to read after the step's last stamp was passed; or None."""
 
     def number(self, kept: Any) -> float | None:
         """What was kept."""
@@ -76,11 +83,10 @@ def local_scalar(value: Any) -> Any:
 class HostClock:
     """Monotonic seconds of this machine."""
 
+    stamp = staticmethod(time.perf_counter)
+
     def __init__(self) -> None:
         self._epoch = time.time() - time.perf_counter()
-
-    def stamp(self, now: float) -> float:
-        return now
 
     def passed(self, stamp: float) -> bool:
         return True
@@ -91,24 +97,25 @@ class HostClock:
     def epoch(self, stamp: float) -> float:
         return self._epoch + stamp
 
-    def release(self, stamps: Sequence[float]) -> None:
+    def release(self, stamp: float) -> None:
         """There are enough."""
 
-    def keep(self, value: Any) -> float | None:
-        local = local_scalar(value)
+    def keep(self, value: Any) -> Any:
+        """As it is: it is read in a moment, by the other thread."""
+        return value
+
+    def number(self, kept: Any) -> float | None:
+        local = local_scalar(kept)
         return None if local is None else float(local)
 
-    def number(self, kept: float | None) -> float | None:
-        return kept
 
+class Done(NamedTuple):
+    """What ``step_done`` said about a step. Numbers may be tensors, kept by the clock; None is what it did not say."""
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Done:
-    """What ``step_done`` said about a step. Numbers may be tensors, kept by the clock."""
-
-    step: int
-    tokens: float = 0.0
-    flops: float = 0.0
+    number: int
+    """Of the steps done so far: a gap tells how many were lost."""
+    step: int | None = None
+    tokens: float | None = None
     loss: Any = None
     gradient_norm: Any = None
     learning_rate: float | None = None
@@ -124,142 +131,219 @@ class Limits:
 
 
 class Recorder:
-    """The training loop's side. Nothing here waits, and nothing grows: what does not fit is dropped and counted."""
+    """The training loop's side. Nothing here waits, raises or grows, and nothing is decided here: costs are a stamp and an
+    append. A clock that fails is told to ``failed`` once, and recording ends.
+    """
 
-    def __init__(self, clock: Clock) -> None:
+    __slots__ = ("_failed", "_number", "alive", "append", "clock", "mark_seconds", "stamp", "stream")
+
+    def __init__(self, clock: Clock, failed: Callable[[Exception], None] = lambda error: None) -> None:
         self.clock = clock
-        self._marks: list[Mark] = []
-        self._done: Done | None = None
-        self._spoiled = False
-        self.pending: deque[tuple[Done, list[Mark]]] = deque()
+        self.alive = True
+        self.stream: deque[Mark] = deque(maxlen=MAX_BACKLOG)
+        self.append, self.stamp = self.stream.append, clock.stamp
+        self.mark_seconds = 0.0
+        """That a mark takes; measured in one step of so many."""
+        self._failed = failed
+        self._number = 0
+
+    def mark(self, code: int) -> None:
+        """From now on it is this phase; or another of the marks."""
+        try:
+            self.append((code, self.stamp()))
+        except Exception as error:
+            self.lost(error)
+
+    def done(self, *said: Any) -> None:
+        """The step is done; it lasts until the next one begins. ``said`` is what ``Done`` holds beside the number."""
+        self._number = number = self._number + 1
+        try:
+            self.append((DONE, self.stamp(), number, *said))
+        except Exception as error:
+            self.lost(error)
+        if number % SAMPLED == 1:
+            self._measure()
+
+    def _measure(self) -> None:
+        """What a mark takes, here and now, with the loop's caches: a mark that says nothing, timed."""
+        began = time.perf_counter()
+        self.mark(OTHER)
+        self.mark_seconds = time.perf_counter() - began
+
+    def lost(self, error: Exception) -> None:
+        """A mark could not be made: the step that it belongs to is dropped. All others are, too, if the clock has failed."""
+        self.append((LOST, None))
+        if not isinstance(error, Exhausted):
+            self.fail(error)
+
+    def fail(self, error: Exception) -> None:
+        """Record nothing any more."""
+        if self.alive:
+            self.alive = False
+            self.append, self.stamp = _nowhere, _never
+            self._failed(error)
+
+
+def _nowhere(mark: Mark) -> None:
+    """Where the marks of a broken recorder go."""
+
+
+def _never() -> None:
+    """Its stamps."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Open:
+    """The step that is being resolved."""
+
+    before: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
+    after: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
+    collectives: dict[str, float] = field(default_factory=dict)
+    marks: int = 0
+    exited: bool = False
+    checkpointed: bool = False
+    spoiled: bool = False
+    done: Done | None = None
+
+
+class Resolver:
+    """Turns the stream of marks into step records, off the training loop. One thread at a time."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        attempt: int = 0,
+        limits: Limits | None = None,
+        tokens: float = 0.0,
+        flops: Callable[[float], float] = lambda tokens: 0.0,
+        learning_rate: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """``tokens`` are those of a step that does not say its own, ``flops`` a step's by its tokens, and
+        ``learning_rate`` that of this moment."""
+        self._recorder, self._clock = recorder, recorder.clock
+        self._attempt, self._limits = attempt, limits or Limits()
+        self._tokens, self._flops, self._learning_rate = tokens, flops, learning_rate
+        self._open = _Open()
+        self._stack: list[int] = []
+        self._phase = OTHER
+        self._since: Any = None
+        self._step = -1
+        self._counted = 0
         self.dropped = 0
+        """Steps that were done and not recorded."""
         self.endless = False
         """A step took more marks than any can: nobody calls ``step_done``."""
         self.overhead_seconds = 0.0
-        self.phase = OTHER
-        """The mark that was set last."""
+        """That recording took in the loop: all marks, each as long as the last one that was measured."""
 
-    def mark(self, code: int) -> None:
-        """From now on it is this phase."""
-        began = time.perf_counter()
-        self.phase = code
-        try:
-            self._marks.append((code, self.clock.stamp(began)))
-        except Exhausted:
-            self._spoiled = True
-        if len(self._marks) >= MAX_MARKS:
-            self.endless = True
-            self._forget()
-        self.overhead_seconds += time.perf_counter() - began
-
-    def enter(self, code: int) -> None:
-        """As ``mark``; but a step that is done ends where the next one begins."""
-        if self._done is not None and code in _BEGINNERS:
-            self._end_step(code)
-        elif code != OTHER or _PHASE_OF[self.phase] != OTHER:
-            self.mark(code)
-
-    def done(self, done: Done) -> None:
-        """The step is done; it lasts until the next one begins."""
-        if self._done is not None:  # two in a row, and nothing between them
-            self._end_step(OTHER)
-        self._done = done
-        self.enter(OTHER)
-
-    def flush(self) -> None:
-        """End the last step of the loop."""
-        if self._done is not None:
-            self._end_step(OTHER)
-
-    def _end_step(self, code: int) -> None:
-        began = time.perf_counter()
-        self.phase = code
-        done, self._done = self._done, None
-        try:
-            stamp = self.clock.stamp(began)
-        except Exhausted:
-            self._forget()
-            self.dropped += 1
-            return
-        self._marks.append((END, stamp))
-        if done is None or self._spoiled or len(self.pending) >= MAX_PENDING:
-            self._forget(keep=1)
-            self.dropped += 1
-        else:
-            self.pending.append((done, self._marks))
-        self._marks, self._spoiled = [(code, stamp)], False
-        self.overhead_seconds += time.perf_counter() - began
-
-    def _forget(self, keep: int = 0) -> None:
-        """Of the open step's marks, all but the last ``keep``; what follows is no whole step."""
-        marks = self._marks
-        self.clock.release([stamp for _, stamp in marks[: len(marks) - keep]])
-        self._marks, self._spoiled = [], True
-
-    def finished(self) -> Iterator[tuple[Done, list[Mark]]]:
-        """The steps that the rank has passed, oldest first; called by one thread at a time."""
-        while self.pending and self.clock.passed(self.pending[0][1][-1][1]):
-            yield self.pending.popleft()
+    def records(self) -> Iterator[StepRecord]:
+        """The steps that the rank has passed since the last call, oldest first."""
+        stream = self._recorder.stream
+        if len(stream) == MAX_BACKLOG:
+            self._open.spoiled = True
+        while stream and (stream[0][1] is None or self._clock.passed(stream[0][1])):
+            record = self._take(*stream.popleft())
+            if record:
+                yield record
 
     def current(self) -> tuple[int, float] | None:
         """The phase that the rank is in, and since when (seconds since the epoch); None before the first mark."""
-        unresolved = [mark for _, marks in list(self.pending) for mark in marks] + list(self._marks)
-        passed = None
-        for code, stamp in unresolved:
-            if not self.clock.passed(stamp):
-                break
-            if code != END:
-                passed = code, stamp
-        return None if passed is None else (_PHASE_OF[passed[0]], self.clock.epoch(passed[1]))
+        return None if self._since is None else (_PHASE_OF[self._phase], self._clock.epoch(self._since))
 
+    def _take(self, code: int, stamp: Any, *said: Any) -> StepRecord | None:
+        if code == LOST:
+            self._open.spoiled = True
+            return None
+        record = None
+        self._charge(stamp)
+        entered = code & ~PUSH if code < POP else None
+        if self._open.done and (code == FLUSH or entered in _BEGINNERS):
+            record = self._end()
+        if entered is not None:
+            if code & PUSH:
+                self._stack.append(self._phase)
+            self._phase = entered
+            self._open.checkpointed |= entered == CHECKPOINT
+        elif code == DONE:
+            self._finish(Done(*said))
+        elif code in (POP, POP_EXIT):
+            self._phase = self._stack.pop() if self._stack else OTHER
+        if code in (EXIT, POP_EXIT):
+            self._exit()
+        return record
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolver:
-    """Turns marks into records, off the training loop."""
+    def _charge(self, stamp: Any) -> None:
+        """The time since the last mark goes to the phase that it began."""
+        step = self._open
+        if self._since is not None:
+            seconds = self._clock.seconds(self._since, stamp)
+            step.after[_PHASE_OF[self._phase]] += seconds
+            if kind := _COLLECTIVE_OF.get(self._phase):
+                step.collectives[kind] = step.collectives.get(kind, 0.0) + seconds
+            self._clock.release(self._since)
+        self._since = stamp
+        step.marks += 1
+        if step.marks > MAX_MARKS and not step.spoiled:
+            step.spoiled = self.endless = True
 
-    clock: Clock
-    attempt: int
-    limits: Limits
+    def _exit(self) -> None:
+        """Everything up to here was before the collective's exit; the last one of a step counts."""
+        step = self._open
+        step.before = [a + b for a, b in zip(step.before, step.after, strict=True)]
+        step.after = [0.0] * len(PHASES)
+        step.exited = True
+        self._phase = OTHER
 
-    def record(self, done: Done, marks: list[Mark]) -> StepRecord:
-        """The step's record; the marks' stamps are given back."""
-        leave = max((index for index, (code, _) in enumerate(marks) if code == EXIT), default=None)
-        before, after = [[0.0] for _ in PHASES], [[0.0] for _ in PHASES]
-        collectives: dict[str, float] = {}
-        for index, ((code, began), (_, ended)) in enumerate(pairwise(marks)):
-            seconds = self.clock.seconds(began, ended)
-            rows = before if leave is None or index < leave else after
-            rows[_PHASE_OF[code]][0] += seconds
-            if kind := _COLLECTIVE_OF.get(code):
-                collectives[kind] = collectives.get(kind, 0.0) + seconds
-        ended = self.clock.epoch(marks[-1][1])
-        self.clock.release([stamp for _, stamp in marks[:-1]])
+    def _finish(self, done: Done) -> None:
+        if self._open.done:  # two in a row, and nothing between them
+            self._end()
+        self._open.done = done
+        self._phase = OTHER if not self._stack else self._phase
+        self.overhead_seconds += self._open.marks * self._recorder.mark_seconds
+
+    def _end(self) -> StepRecord | None:
+        """Close the open step where the next one begins. None for one that is not whole."""
+        step, self._open = self._open, _Open()
+        self._stack.clear()  # lost marks may have left something there
+        self._phase = OTHER
+        done = step.done
+        assert done is not None
+        self.dropped += done.number - self._counted - 1 + step.spoiled
+        self._counted = done.number
+        self._step = done.step if done.step is not None and done.step > self._step else self._step + 1
+        return None if step.spoiled else self._record(step, done)
+
+    def _record(self, step: _Open, done: Done) -> StepRecord:
+        before, after = (step.before, step.after) if step.exited else (step.after, [0.0] * len(PHASES))
+        tokens = self._tokens if done.tokens is None else done.tokens
         return StepRecord(
-            step=done.step,
-            attempt=self.attempt,
-            before=before,
-            after=after,
-            ended=[ended],
-            tokens=done.tokens,
-            flops=done.flops,
-            collective=leave is not None,
-            collectives=collectives,
+            step=self._step,
+            attempt=self._attempt,
+            before=[[seconds] for seconds in before],
+            after=[[seconds] for seconds in after],
+            ended=[self._clock.epoch(self._since)],
+            tokens=tokens,
+            flops=self._flops(tokens),
+            collective=step.exited,
+            collectives=step.collectives,
             learning=self._learning(done),
-            checkpointed=any(code == CHECKPOINT for code, _ in marks),
+            checkpointed=step.checkpointed,
         )
 
     def _learning(self, done: Done) -> Learning | None:
-        loss, norm = self.clock.number(done.loss), self.clock.number(done.gradient_norm)
-        if loss is None and norm is None and done.learning_rate is None:
+        loss, norm = self._clock.number(done.loss), self._clock.number(done.gradient_norm)
+        rate = self._learning_rate() if done.learning_rate is None else done.learning_rate
+        if loss is None and norm is None and rate is None:
             return None
-        limits = self.limits
+        limits = self._limits
         clipped = done.clipped
         if clipped is None:
             clipped = norm is not None and limits.clip_norm is not None and norm > limits.clip_norm
         return Learning(
             loss=loss,
             gradient_norm=norm,
-            learning_rate=done.learning_rate,
+            learning_rate=rate,
             clipped=clipped,
             out_of_band=norm is not None and limits.band is not None and not limits.band[0] <= norm <= limits.band[1],
         )

@@ -102,8 +102,8 @@ class RealLab:
         )  # fmt: skip
         lab.start(
             "training",
-            [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}", "--max-restarts=10",
-             f"--master-port={free_port()}", str(lab.root / "examples" / "train_gpt.py"), "--strategy", self.strategy,
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}",
+             "--max-restarts=10", str(lab.root / "examples" / "train_gpt.py"), "--strategy", self.strategy,
              "--lab", lab.url("simulator"), "--checkpoints", str(lab.folder / "checkpoints"), *self.training_options],
             "/metrics", url=f"http://127.0.0.1:{self.metrics_port}",
             env={"STEPSCOPE_RUN": "gpt", "STEPSCOPE_METRICS_PORT": str(self.metrics_port), "STEPSCOPE_REFEREE": "none",

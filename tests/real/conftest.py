@@ -23,7 +23,7 @@ WORKER = Path(__file__).with_name("worker.py")
 class Run:
     """A finished loop whose ranks still answer."""
 
-    def __init__(self, folder, ranks, port, **plan):
+    def __init__(self, folder, ranks, port, worker, **plan):
         self.ranks, self.port, self.plan = ranks, port, plan
         self.stop_file = folder / "stop"
         self.log = folder / "log.txt"
@@ -31,8 +31,10 @@ class Run:
             **os.environ, "WORKER": json.dumps(plan), "WORKER_STOP": str(self.stop_file), "OMP_NUM_THREADS": "1",
             "STEPSCOPE_METRICS_PORT": str(port), "STEPSCOPE_RUN": "test", "STEPSCOPE_NODE": "host", **plan.pop("env", {}),
         }  # fmt: skip
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}",
-                   f"--master-port={free_port()}", str(WORKER)]  # fmt: skip
+        command = [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
+            f"--max-restarts={plan.get('max_restarts', 0)}", str(worker),
+        ]  # fmt: skip
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=folder)
 
@@ -71,18 +73,23 @@ class Run:
         return {one["rank"]: one["stamps"] for one in map(json.loads, lines)}
 
     def wait(self, steps, seconds=150):
-        """Until all ranks have published so many steps, and the referee has booked them."""
+        """Until all ranks have published so many steps, or, with None, have said that they are done."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 break
             try:
-                if all(self.value("training_steps_total", rank) == steps for rank in range(self.ranks)):
+                if self._done(steps):
                     return self
             except (urllib.error.URLError, ConnectionError, TimeoutError):
                 pass
             time.sleep(0.2)
         pytest.fail(f"the loop did not finish:\n{self.log.read_text(encoding='utf-8')[-3000:]}")
+
+    def _done(self, steps):
+        if steps is None:
+            return len(self.stamps()) == self.ranks
+        return all(self.value("training_steps_total", rank) == steps for rank in range(self.ranks))
 
     def wait_for_referee(self, laps, seconds=15):
         deadline = time.monotonic() + seconds
@@ -129,15 +136,14 @@ def _between(first, last):
 
 @pytest.fixture(scope="module")
 def train(tmp_path_factory):
-    """Start a loop; it is ended when the module's tests are over. ``finish=False`` does not wait for its last step."""
+    """Start a loop, and wait for its last step; it is ended when the module's tests are over."""
     started = []
 
-    def start(ranks=2, *, finish=True, port=None, **plan):
+    def start(ranks=2, *, finish=True, seconds=150, worker=WORKER, **plan):
         plan.setdefault("steps", 60)
-        steps = plan["steps"]
-        run = Run(tmp_path_factory.mktemp("run"), ranks, port or free_ports(ranks), **plan)
+        run = Run(tmp_path_factory.mktemp("run"), ranks, free_ports(ranks), worker, **plan)
         started.append(run)
-        return run.wait(steps) if finish else run
+        return run.wait(plan["steps"], seconds) if finish else run
 
     yield start
     for run in started:

@@ -15,7 +15,8 @@ from stepscope import StepMonitor
 
 plan = {
     "strategy": "ddp", "ddp": {}, "steps": 60, "layers": 6, "width": 192, "batch": 64, "workers": 0, "micro_batches": 1,
-    "slow_rank": None, "where": None, "milliseconds": 0, "user_hook": False, "unused": False,
+    "slow_rank": None, "where": None, "milliseconds": 0, "user_hook": False, "unused": False, "wrap": True,
+    "minutes": 0, "checkpoint_every": 0,
     **json.loads(os.environ.get("WORKER", "{}")),
 }  # fmt: skip
 
@@ -87,12 +88,28 @@ else:
 
         trained.register_comm_hook(None, fp16_compress_hook)
 optimizer = torch.optim.Adam(trained.parameters(), lr=1e-3)
-monitor.wrap(trained, optimizer)
+if plan["wrap"]:
+    monitor.wrap(trained, optimizer)
 loader = DataLoader(Numbers(), batch_size=plan["batch"], num_workers=plan["workers"])
 
 batches = iter(monitor.batches(loader))
 outside = []
-for step in range(plan["steps"]):
+begun = time.monotonic()
+
+
+def goes_on(step):
+    """So many steps; or so many minutes, by rank 0's watch."""
+    if plan["steps"]:
+        return step < plan["steps"]
+    if step % 50 == 0:
+        left = torch.tensor(float(time.monotonic() - begun < 60 * plan["minutes"]))
+        dist.broadcast(left, 0)
+        return bool(left)
+    return True
+
+
+step = 0
+while goes_on(step):
     for micro in range(plan["micro_batches"]):
         if micro == 0:
             outside.append(time.perf_counter())
@@ -114,12 +131,11 @@ for step in range(plan["steps"]):
         drag("optimizer")
         optimizer.zero_grad()
     monitor.step_done(loss=loss, grad_norm=1.0)
-    if plan.get("nan_at") == step:
-        monitor.step_done(loss=float("nan"))
-    if plan.get("checkpoint_every") and step % plan["checkpoint_every"] == 0 and rank == 0:
+    if plan["checkpoint_every"] and (step + 1) % plan["checkpoint_every"] == 0 and rank == 0:
         with monitor.phase("checkpoint"):
             time.sleep(plan["milliseconds"] / 1000)
     drag("other")
+    step += 1
 
 sys.stdout.write(json.dumps({"rank": rank, "stamps": [*outside, time.perf_counter()]}) + "\n")
 sys.stdout.flush()

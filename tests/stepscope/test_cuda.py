@@ -4,7 +4,7 @@ import pytest
 
 from stepscope.cuda import MAX_EVENTS, CudaClock
 from stepscope.phases import BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, PHASES
-from stepscope.timeline import EXIT, Done, Exhausted, Limits, Recorder, Resolver
+from stepscope.timeline import EXIT, FLUSH, Exhausted, Recorder, Resolver
 
 
 class Stream:
@@ -103,10 +103,10 @@ def a_step(torch, recorder, number):
     stream = torch.stream
     for code, host, device in ((DATA_WAIT, 0.001, 0), (FORWARD, 0.001, 0.010), (BACKWARD, 0.001, 0.020), (EXIT, 0, 0),
                                (OPTIMIZER, 0.001, 0.002)):  # fmt: skip
-        recorder.enter(code)
+        recorder.mark(code)
         stream.launch(device)
         stream.host += host
-    recorder.done(Done(step=number))
+    recorder.done(number)
 
 
 def by_phase(record):
@@ -122,10 +122,9 @@ def test_phases_are_the_devices_time_not_the_launches(torch, clock):
     recorder = Recorder(clock)
     for number in range(3):
         a_step(torch, recorder, number)
-    recorder.flush()
+    recorder.mark(FLUSH)
     torch.stream.done = torch.stream.busy_until
-    resolver = Resolver(clock=clock, attempt=0, limits=Limits())
-    records = [resolver.record(*step) for step in recorder.finished()]
+    records = list(Resolver(recorder).records())
     assert by_phase(records[1]) == {"forward": 0.010, "backward": 0.020, "optimizer": 0.002}
     total = sum(sum(row[0] for row in (*r.before, *r.after)) for r in records)
     assert total == pytest.approx(torch.stream.busy_until)
@@ -134,53 +133,57 @@ def test_phases_are_the_devices_time_not_the_launches(torch, clock):
 def test_data_that_is_late_is_waited_for_by_the_device_only_when_it_has_run_dry(torch, clock):
     """The host waits 15 ms for its batch, and the device still has 12 ms of work: 3 ms are exposed."""
     recorder, stream = Recorder(clock), torch.stream
-    recorder.enter(FORWARD)
+    recorder.mark(FORWARD)
     stream.launch(0.012)
-    recorder.done(Done(step=0))
-    recorder.enter(DATA_WAIT)
+    recorder.done(0)
+    recorder.mark(DATA_WAIT)
     stream.host += 0.015
-    recorder.enter(FORWARD)
-    recorder.done(Done(step=1))
-    recorder.flush()
+    recorder.mark(FORWARD)
+    recorder.done(1)
+    recorder.mark(FLUSH)
     stream.done = stream.busy_until
-    resolver = Resolver(clock=clock, attempt=0, limits=Limits())
-    _, second = [resolver.record(*step) for step in recorder.finished()]
+    _, second = Resolver(recorder).records()
     assert by_phase(second) == {"data_wait": 0.003}
 
 
 def test_nothing_waits_for_the_device(torch, clock):
     """One synchronization when the clock is made; then a step is resolved when the device has passed it, not before."""
     recorder = Recorder(clock)
+    resolver = Resolver(recorder)
     a_step(torch, recorder, 0)
-    recorder.enter(DATA_WAIT)
-    assert list(recorder.finished()) == []
-    assert recorder.current() == (DATA_WAIT, pytest.approx(clock.epoch(clock._base)))
+    recorder.mark(DATA_WAIT)
+    torch.stream.done = 0.005
+    assert list(resolver.records()) == []
+    assert resolver.current()[0] == FORWARD
     torch.stream.done = torch.stream.busy_until
-    assert len(list(recorder.finished())) == 1
+    assert len(list(resolver.records())) == 1
+    assert resolver.current()[0] == DATA_WAIT
     assert torch.synchronized == 1
 
 
 def test_events_are_used_again(torch, clock):
     """A thousand steps need no more events than a few."""
-    recorder, resolver = Recorder(clock), Resolver(clock=clock, attempt=0, limits=Limits())
+    recorder = Recorder(clock)
+    resolver = Resolver(recorder)
     for number in range(1000):
         a_step(torch, recorder, number)
         torch.stream.done = torch.stream.busy_until
-        for step in recorder.finished():
-            resolver.record(*step)
+        list(resolver.records())
     assert clock._made < 20
 
 
 def test_a_device_that_stands_still_exhausts_the_pool_and_nothing_else(torch, clock):
     """Steps are dropped and counted, memory does not grow."""
     for _ in range(MAX_EVENTS - 1):  # the clock itself keeps one
-        clock.stamp(0.0)
+        clock.stamp()
     with pytest.raises(Exhausted):
-        clock.stamp(0.0)
+        clock.stamp()
     recorder = Recorder(clock)
+    resolver = Resolver(recorder)
     a_step(torch, recorder, 0)
-    recorder.flush()
-    assert recorder.dropped == 1
+    assert list(resolver.records()) == []
+    assert recorder.alive
+    assert len(recorder.stream) == 0
 
 
 def test_a_loss_on_the_device_is_read_without_waiting(torch, clock):

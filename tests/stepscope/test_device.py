@@ -1,7 +1,6 @@
 """GPU metrics through NVML, over a stand-in for its bindings that fails as real drivers do."""
 
 import ast
-import importlib.util
 import inspect
 import re
 import sys
@@ -11,13 +10,11 @@ import pynvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import fake_nvml as fake
 from stepscope import device
 from stepscope.device import DEVICE, XID, NvmlDevices, NvmlUnavailable, load_nvml
 from stepsim.probes import DCGM
 
-spec = importlib.util.spec_from_file_location("fake_nvml", Path(__file__).with_name("fake_nvml.py"))
-fake = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(fake)
 FakeNvml, gpu = fake.FakeNvml, fake.gpu
 
 UTILIZATION, POWER = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"

@@ -1,0 +1,400 @@
+"""The monitor in one process: what a loop calls, what is published, and what may fail."""
+
+import json
+import logging
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from dataclasses import replace
+
+import pytest
+import torch
+from prometheus_client.parser import text_string_to_metric_families
+from torch import nn
+
+from stepscope import Identity, StepMonitor
+from stepscope.peers import fetch
+from stepscope.phases import PHASES
+from stepscope.publisher import Settings
+from stepscope.timeline import HostClock
+
+pytestmark = pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture
+def make():
+    """Monitors on free ports, closed at the end."""
+    made = []
+
+    def build(identity=None, *, port=0, sd_dir=None, **options):
+        identity = identity or Identity(run="r", node="host")
+        monitor = StepMonitor(identity, Settings(port=port, sd_dir=sd_dir), **options)
+        made.append(monitor)
+        return monitor
+
+    yield build
+    for monitor in made:
+        monitor.close()
+
+
+def address(monitor):
+    deadline = time.monotonic() + 5
+    while monitor._publisher.server is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return f"127.0.0.1:{monitor._publisher.server.port}"
+
+
+def page(monitor):
+    """(name, labels without those of the rank) → value."""
+    families = text_string_to_metric_families(fetch(address(monitor), "/metrics").decode())
+    return {
+        (sample.name, *(v for k, v in sample.labels.items() if k not in ("run", "rank", "node"))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def phases(monitor):
+    found = page(monitor)
+    return {phase: found["training_phase_seconds_total", phase] for phase in PHASES}
+
+
+def train(monitor, steps=5, batches=None, between=lambda step: None, **done):
+    for step, _ in enumerate(monitor.batches(batches or range(steps))):
+        with monitor.phase("forward"):
+            time.sleep(0.002)
+        with monitor.phase("backward"):
+            time.sleep(0.004)
+        with monitor.phase("optimizer"):
+            time.sleep(0.001)
+        monitor.step_done(**done)
+        between(step)
+    monitor.flush()
+
+
+def test_phases_add_up_to_the_outside_clock(make):
+    """Within 0.1 % over 200 steps, none negative, and next to nothing is left over in a plain loop."""
+    monitor = make()
+    began = time.perf_counter()
+    train(monitor, steps=200)
+    wall = time.perf_counter() - began
+    found = phases(monitor)
+    assert sum(found.values()) == pytest.approx(wall, rel=1e-3)
+    assert min(found.values()) >= 0
+    assert found["other"] < 0.02 * wall
+    assert found["backward"] > 0.8
+
+
+def test_a_pause_between_steps_is_other_and_a_checkpoint_is_a_checkpoint(make):
+    """100 ms after one step, and 80 ms of saving after another."""
+    monitor = make()
+
+    def between(step):
+        if step == 2:
+            time.sleep(0.1)
+        if step == 3:
+            with monitor.phase("checkpoint"):
+                time.sleep(0.08)
+
+    train(monitor, between=between)
+    found = phases(monitor)
+    assert 0.095 < found["other"] < 0.105
+    assert 0.08 <= found["checkpoint"] < 0.085
+    assert page(monitor)["training_checkpoints_total",] == 1
+
+
+def test_waiting_for_a_batch_is_data_wait(make):
+    """Making the iterator counts, too; so does a loader that raises, which the loop hears of."""
+
+    def slow():
+        time.sleep(0.05)
+        yield 1
+        time.sleep(0.03)
+        yield 2
+        raise OSError("the storage is gone")
+
+    monitor = make()
+    with pytest.raises(OSError, match="the storage is gone"):
+        train(monitor, batches=slow())
+    monitor.flush()
+    assert 0.08 <= phases(monitor)["data_wait"] < 0.1
+
+
+def test_nested_phases_count_once(make):
+    """The inner one has its own time, and the outer one goes on after it."""
+    monitor = make()
+    for _ in monitor.batches([1]):
+        with monitor.phase("forward"):
+            time.sleep(0.01)
+            with monitor.phase("h2d"):
+                time.sleep(0.03)
+            time.sleep(0.01)
+        monitor.step_done()
+    monitor.flush()
+    found = phases(monitor)
+    assert 0.03 <= found["h2d"] < 0.035
+    assert 0.02 <= found["forward"] < 0.025
+
+
+def test_an_exception_in_a_phase_is_the_loops_own(make):
+    """It goes through, and the phase is over."""
+    monitor = make()
+    with pytest.raises(ZeroDivisionError), monitor.phase("forward"):
+        1 / 0  # noqa: B018
+    assert page(monitor)["training_current_phase", "other"] == 1
+
+
+def test_an_unknown_phase_is_refused_with_those_that_there_are(make):
+    """A typing error, found at once."""
+    with pytest.raises(ValueError, match="no phase 'foward'; there are data_wait, h2d"):
+        make().phase("foward")
+
+
+def test_a_single_process_has_a_critical_path(make):
+    """Its own: no rank waits for another, and dashboards work."""
+    monitor = make()
+    train(monitor, steps=20)
+    monitor._publisher.puller.sweep()
+    found = page(monitor)
+    assert found["training_referee_steps_total", "complete"] == 19
+    assert found["training_critical_path_seconds_total", "backward"] > 0.07
+    assert found["training_late_steps_total",] == 19
+    assert sum(value for key, value in found.items() if key[0] == "training_late_seconds_total") == 0
+
+
+def test_the_rank_says_who_and_what_it_is(make):
+    """Labels, run info, loss, learning rate, memory: what is known."""
+    model = nn.Linear(100, 10)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
+    monitor = make(
+        Identity(run="r", node="host", attempt=3), model=model, tokens_per_step=64, unit="samples", clip_norm=1.0
+    )
+    monitor.wrap(model, optimizer)
+    for _ in monitor.batches(range(3)):
+        with monitor.phase("forward"):
+            loss = model(torch.ones(4, 100)).square().sum()
+        with monitor.phase("backward"):
+            loss.backward()
+        with monitor.phase("optimizer"):
+            optimizer.step()
+            optimizer.zero_grad()
+        monitor.step_done(loss=loss, grad_norm=torch.tensor(7.5))
+    monitor.flush()
+    found = page(monitor)
+    assert found["training_loss",] == pytest.approx(loss.item())
+    assert found["training_gradient_norm",] == 7.5
+    assert found["training_learning_rate",] == 0.25
+    assert found["training_gradient_clipped_total",] == 3
+    assert found["training_tokens_total",] == 192
+    kinds = {key[1]: value for key, value in found.items() if key[0] == "training_memory_bytes"}
+    assert kinds == {"parameters": 4 * 1010, "gradients": 4 * 1010, "optimizer": 8 * 1010}
+    info = next(key for key in found if key[0] == "training_run_info")
+    assert info[1:] == ("Linear", "1010", "fp32", "1", "64", "samples", "unknown")
+    assert json.loads(fetch(address(monitor), "/steps"))["attempt"] == 3
+
+
+def test_what_is_not_known_is_absent(make, caplog):
+    """No MFU without FLOPs and a peak, no GPU, no loss; one warning says how to get MFU."""
+    caplog.set_level(logging.WARNING, "stepscope")
+    monitor = make(model=nn.Linear(2, 2))
+    train(monitor)
+    names = {key[0] for key in page(monitor)}
+    assert names.isdisjoint({"training_mfu_ratio", "training_peak_flops", "training_loss", "training_gradient_norm"})
+    assert not any(name.startswith("DCGM") for name in names)
+    assert caplog.text.count("MFU is absent") == 1
+
+
+def test_mfu_is_flops_by_time_and_peak(make):
+    """Configured on both sides: anybody can divide."""
+    monitor = make(flops_per_step=2e6, peak=1e9, tokens_per_step=1)
+    train(monitor, steps=20)
+    found = page(monitor)
+    assert found["training_model_flops_total",] == 20 * 2e6
+    assert found["training_peak_flops", "unknown", "configured"] == 1e9
+    wall = sum(phases(monitor).values())
+    assert found["training_mfu_ratio",] == pytest.approx(20 * 2e6 / wall / 1e9, rel=0.01)
+
+
+def test_the_current_phase_is_shown_while_it_lasts(make):
+    """In a hang the culprit is the rank that is not in the all-reduce."""
+    monitor = make()
+    with monitor.phase("backward"):
+        before = time.time()
+        time.sleep(0.05)
+        found = page(monitor)
+    assert found["training_current_phase", "backward"] == 1
+    assert found["training_current_phase", "allreduce"] == 0
+    assert found["training_current_phase_started_timestamp_seconds",] == pytest.approx(before, abs=0.04)
+
+
+def test_a_loss_that_is_no_number_is_counted(make):
+    """Training goes on, and so does the monitor."""
+    monitor = make()
+    train(monitor, loss=torch.tensor(float("nan")))
+    found = page(monitor)
+    assert found["training_nonfinite_steps_total",] == 5
+    assert found["training_loss",] != found["training_loss",]
+
+
+# What may fail --------------------------------------------------------------------------------------------------------
+
+
+class Broken(HostClock):
+    """Fails after so many stamps."""
+
+    def __init__(self, good):
+        super().__init__()
+        self.good = good
+
+    def stamp(self):
+        self.good -= 1
+        if self.good < 0:
+            raise RuntimeError("the driver is gone")
+        return time.perf_counter()
+
+
+def test_a_monitor_that_breaks_lets_training_go_on(make, caplog):
+    """Logged once, counted; all steps of the loop are run; what was measured before stays published."""
+    monitor = make(clock=Broken(50))
+    seen = []
+    train(monitor, steps=40, between=seen.append)
+    assert seen == list(range(40))
+    assert caplog.text.count("the driver is gone (training goes on)") == 1
+    found = page(monitor)
+    assert found["stepscope_errors_total", "monitor"] == 1
+    assert 1 <= found["training_steps_total",] < 10
+
+
+def test_a_port_in_use_is_said_and_tried_again(make, caplog, monkeypatch):
+    """Training goes on; once the port is free, the rank is served there."""
+    monkeypatch.setattr("stepscope.publisher.RETRY_SECONDS", 0.3)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monitor = make(port=port)
+        train(monitor)
+        time.sleep(1.0)
+        assert f"cannot listen on 127.0.0.1:{port}" in caplog.text
+        assert "STEPSCOPE_METRICS_PORT" in caplog.text
+        assert caplog.text.count("cannot listen") == 1
+    assert address(monitor).endswith(str(port))
+    found = page(monitor)
+    assert found["training_steps_total",] == 5
+    assert found["stepscope_errors_total", "server"] >= 2
+
+
+def test_a_full_disk_for_discovery_is_counted(make, tmp_path, caplog):
+    """Here the folder is a file. The metrics are served all the same."""
+    (tmp_path / "sd").write_text("no folder")
+    monitor = make(sd_dir=tmp_path / "sd")
+    train(monitor)
+    found = page(monitor)
+    assert found["stepscope_errors_total", "discovery"] >= 1
+    assert found["training_steps_total",] == 5
+    assert "discovery" in caplog.text
+
+
+def test_an_entry_is_there_while_the_process_is(make, tmp_path):
+    """Written once the port is known, removed when the monitor is closed."""
+    monitor = make(sd_dir=tmp_path)
+    where = address(monitor)
+    deadline = time.monotonic() + 5
+    while not (files := list(tmp_path.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert json.loads(files[0].read_text())[0]["targets"] == [where]
+    monitor.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scraper_that_goes_away_disturbs_nobody(make):
+    """Half a request, and gone."""
+    monitor = make()
+    host, _, port = address(monitor).partition(":")
+    for _ in range(20):
+        with socket.create_connection((host, int(port))) as rude:
+            rude.sendall(b"GET /metrics HTTP/1.1\r\n")
+    train(monitor)
+    assert page(monitor)["training_steps_total",] == 5
+
+
+def test_many_scrapers_at_once_see_each_step_once(make):
+    """Resolving while scraping, from several threads."""
+    monitor = make()
+    stop, seen = threading.Event(), []
+
+    def scrape():
+        while not stop.is_set():
+            seen.append(page(monitor)["training_steps_total",])
+
+    threads = [threading.Thread(target=scrape) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    train(monitor, steps=60)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert page(monitor)["training_steps_total",] == 60
+    assert len(seen) > 4
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"STEPSCOPE_METRICS_PORT": "http"}, "STEPSCOPE_METRICS_PORT='http'"),
+        ({"STEPSCOPE_METRICS_PORT": "65535"}, "STEPSCOPE_METRICS_PORT"),
+        ({"STEPSCOPE_REFEREE": "yes"}, "STEPSCOPE_REFEREE='yes': it is thread"),
+    ],
+)
+def test_settings_that_cannot_be_are_said(environment, said):
+    """Before training starts."""
+    with pytest.raises(ValueError, match=said):
+        Settings.from_env(Identity(run="r", world_size=4, local_rank=1), environment)
+
+
+def test_settings_come_from_the_environment(tmp_path):
+    """Port + local rank; a job on one machine stays on its loopback, a larger one is reachable."""
+    one = Identity(run="r", rank=2, world_size=4, local_rank=2, local_world_size=4)
+    assert Settings.from_env(one, {}) == Settings(port=9403, address="127.0.0.1", sd_dir=None, referee=True)
+    many = replace(one, world_size=8)
+    assert Settings.from_env(many, {"STEPSCOPE_SD_DIR": str(tmp_path), "STEPSCOPE_REFEREE": "none"}) == Settings(
+        port=9403, address="0.0.0.0", sd_dir=tmp_path, referee=False
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"peak": "fast"}, {"peak": -1.0}])
+def test_a_peak_that_cannot_be_is_refused(wrong):
+    """With what would be right."""
+    with pytest.raises(ValueError, match="give FLOP/s, such as 989e12, or 'measured'"):
+        StepMonitor(Identity(run="r"), Settings(port=0), flops_per_step=1.0, **wrong)
+
+
+def test_a_process_that_ends_takes_its_entry_away(tmp_path):
+    """At the interpreter's exit, without close(); the last step is published until then."""
+    script = (
+        "from stepscope import StepMonitor\n"
+        "m = StepMonitor.from_env()\n"
+        "import time, os\n"
+        "for _ in m.batches(range(3)): m.step_done()\n"
+        "time.sleep(1); assert os.listdir(os.environ['STEPSCOPE_SD_DIR'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={"STEPSCOPE_SD_DIR": str(tmp_path), "STEPSCOPE_METRICS_PORT": "0"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_asked_for_with_nonsense_are_refused(make):
+    """400, with an example."""
+    where = address(make())
+    with pytest.raises(urllib.error.HTTPError) as error:
+        urllib.request.urlopen(f"http://{where}/steps?since=x", timeout=5)
+    assert error.value.code == 400
+    assert b"since=120" in error.value.read()
+    error.value.close()
