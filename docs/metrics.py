@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stepscope.collectors import COLLECTORS
 from stepscope.metrics import NODE, RANK, RANK_INFO, REFEREE, RUN, TRAINING, Metric
+from stepscope.node import NODE as NODE_UP
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 
@@ -25,6 +27,7 @@ SECTIONS = (
     ("The critical path", "Published by the referee. Rank and node are those that were late.", REFEREE),
     ("GPUs", "dcgm-exporter's names, units and labels. A counter that a device lacks is absent.", DCGM),
     ("Hosts", "node_exporter's names.", NODE_EXPORTER),
+    ("The library about itself", "Where GPUs or the host are read, and on a node's endpoint.", (*COLLECTORS, *NODE_UP)),
     ("Ground truth", "The lab's own endpoint, absent in blind mode. The run's labels are left out.", TRUTH),
 )
 
@@ -43,7 +46,7 @@ PER_RANK = " In place of the one per node, with `--per-rank-histogram`."
 
 
 def row(metric: Metric, section: str) -> str:
-    scope = () if section == "Ground truth" else LABELS[metric.scope]
+    scope = () if section in ("Ground truth", "The library about itself") else LABELS[metric.scope]
     note = PER_RANK if metric.kind == "histogram" and metric.scope == "rank" else ""
     labels = ", ".join(f"`{label}`" for label in (*scope, *metric.labels))
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help}{note} |"

@@ -3,9 +3,7 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
-import time
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,6 +16,8 @@ from cloudcoil.models.prometheus_operator import v1 as prometheus_operator
 from kubeflow.training import models as kubeflow
 from kubeflow.training.configuration import Configuration
 from referencing import Registry, Resource
+
+from running_lab import free_ports, poll_until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -150,27 +150,6 @@ def manifest():
 
 
 # Programs -----------------------------------------------------------------------------------------------------------
-
-
-def free_ports(count):
-    taken = [socket.socket() for _ in range(count)]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in taken]
-    for one in taken:
-        one.close()
-    return ports
-
-
-def poll_until(ask, what, timeout):
-    """What ``ask`` returns once it is true; fails with the last answer after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
-    while True:
-        answer = ask()
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {timeout} s: {what}; last answer: {answer}"
-        time.sleep(0.5)
 
 
 @pytest.fixture(scope="session", name="poll_until")

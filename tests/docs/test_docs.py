@@ -28,7 +28,9 @@ def test_the_metric_tables_are_what_the_generator_writes():
 
 
 @pytest.mark.parametrize(
-    "file", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")), ids=lambda f: f.name
+    "file",
+    sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) + [ROOT / "deploy/README.md"],
+    ids=lambda f: f.name,
 )
 def test_links_to_files_lead_somewhere(file):
     """And pictures are there."""
@@ -47,7 +49,7 @@ def test_the_readme_names_every_fault_preset_and_port():
 def test_every_make_target_and_subcommand_of_the_readme_exists():
     """Word by word."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"(?:^|`)make ([a-z]+)", README, re.MULTILINE)):
+    for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)):
         assert f"\n{target}:" in makefile, target
     command = [sys.executable, "-m", "stepsim"]
     for words in set(re.findall(r"\bstepscope (fault [a-z]+|simulate|history|lab)\b", README)):

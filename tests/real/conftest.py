@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from running_lab import free_ports
 from stepscope.alignment import Alignment, parse_steps
 from stepscope.culprit import Window, find_culprit
 from stepscope.phases import PHASES
-from stepsim.serving import free_port
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -141,29 +141,10 @@ def train(tmp_path_factory):
 
     def start(ranks=2, *, finish=True, seconds=150, worker=WORKER, **plan):
         plan.setdefault("steps", 60)
-        run = Run(tmp_path_factory.mktemp("run"), ranks, free_ports(ranks), worker, **plan)
+        run = Run(tmp_path_factory.mktemp("run"), ranks, free_ports(ranks)[0], worker, **plan)
         started.append(run)
         return run.wait(plan["steps"], seconds) if finish else run
 
     yield start
     for run in started:
         run.stop()
-
-
-def free_ports(count):
-    """The first of so many ports in a row that nobody uses at this moment."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first, first + count):
-                _probe(port)
-        except OSError:
-            continue
-        return first
-
-
-def _probe(port):
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", port))

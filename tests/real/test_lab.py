@@ -1,0 +1,102 @@
+"""The lab over a real job: the same Prometheus, rules, alerts and API, and faults that are real."""
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pytest
+import requests
+import yaml
+
+from running_lab import Lab, free_ports
+
+ROOT = Path(__file__).parents[2]
+RULES = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
+RECORDED = [rule["record"] for group in RULES["groups"] for rule in group["rules"]]
+DASHBOARDS = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "grafana/dashboards").glob("*.json"))
+NEED_A_GPU = {
+    "rank:gpu_utilization:ratio_avg1m", "rank:gpu_power_watts:rate1m", "run:gpu_utilization:ratio_avg1m",
+    "run:training_tokens_per_joule:rate1m", "run:training_gap:ratio",
+}  # fmt: skip
+EMPTY_WHEN_HEALTHY = {"rank:training_culprit:share", "node:training_culprit:share"}
+
+pytestmark = pytest.mark.prometheus
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """Two ranks that train a small GPT."""
+    folder = tmp_path_factory.mktemp("lab")
+    base = free_ports(2)[0]
+    made = Lab(folder, "--", "--layers", "2", "--checkpoint-every", "50", command="lab-real", RANKS="2",
+               STEPSCOPE_METRICS_PORT=str(base))  # fmt: skip
+    try:
+        made.wait_ready()
+        yield made
+    finally:
+        made.stop(signal.SIGTERM)
+
+
+def test_all_targets_are_up(lab, poll_until):
+    """Two ranks, the referee, the truth, and Prometheus itself."""
+    poll_until(lambda: len(lab.query("up == 1")) == 5, "5 targets are up", 30)
+
+
+def test_every_recorded_series_of_the_dashboards_exists(lab, poll_until):
+    """Those that need a GPU are absent, and not zero."""
+    used = {name for name in RECORDED if re.search(rf"\\b{re.escape(name)}\\b", DASHBOARDS)}
+    assert len(used) > 5
+    for name in sorted(set(RECORDED) - NEED_A_GPU - EMPTY_WHEN_HEALTHY):
+        poll_until(lambda name=name: lab.query(f"{{__name__='{name}'}}"), name, 90)
+    for name in NEED_A_GPU:
+        assert lab.query(f"{{__name__='{name}'}}") == []
+
+
+def test_the_console_reads_like_the_rules(lab, poll_until):
+    """MFU against a measured peak, the critical path, no utilization without a GPU."""
+    poll_until(lambda: status(lab)["critical_path"], "laps are booked", 30)
+    found = status(lab)
+    assert found["job"]["model"].startswith("GPT 2")
+    assert found["utilization"] is None
+    assert 0.01 < found["mfu"] < 1.5
+    assert sum(found["critical_path"].values()) == pytest.approx(1.0)
+    assert found["loss"] > 0
+
+
+def status(lab):
+    return requests.get(lab.simulator + "/status", timeout=5).json()
+
+
+def test_only_faults_that_are_real_are_offered(lab):
+    """The catalogue is the job's own, and a rank that does not exist is refused."""
+    offered = requests.get(lab.simulator + "/faults/catalogue", timeout=5).json()["faults"]
+    assert {fault["name"] for fault in offered} == {
+        "straggler", "data_starvation", "gradient_explosion", "checkpoint_stall",
+    }  # fmt: skip
+    wrong = {"fault": "straggler", "target": {"rank": 2}}
+    answer = requests.post(lab.simulator + "/faults", json=wrong, headers={"X-Stepscope-Action": "t"}, timeout=5)
+    assert answer.status_code == 422
+    assert "0 to 1" in json.loads(answer.text)["error"]
+
+
+def test_a_real_straggler_is_alerted_with_its_rank(lab, poll_until):
+    """Extra time in rank 1's forward and backward; the console names it first, then the alert."""
+    fault = lab.start_fault(fault="straggler", target={"rank": 1}, severity=3)
+    culprit = poll_until(lambda: status(lab)["culprit"], "the console names a culprit", 60)
+    assert (culprit["rank"], culprit["phase"]) == (1, "backward")
+    fired = poll_until(lab.firing, "an alert fires", 120)
+    assert fired.keys() == {"TrainingRankStraggling"}
+    assert fired["TrainingRankStraggling"]["rank"] == "1"
+    assert lab.query("lab_fault_active{fault='straggler'}")
+    lab.stop_fault(fault)
+
+
+def test_a_real_explosion_ends_in_nonfinite_or_wild_gradients_and_recovers(lab, poll_until):
+    """The learning rate changes on all ranks in the same step; after the fault the last healthy checkpoint is reloaded."""
+    poll_until(lambda: lab.value("training_checkpoints_total"), "there is a checkpoint", 60)
+    fault = lab.start_fault(fault="gradient_explosion")
+    poll_until(lambda: "TrainingGradientExploding" in lab.firing(), "the explosion is alerted", 120)
+    lab.stop_fault(fault)
+    poll_until(lambda: (loss := lab.value("training_loss")) and loss < 6, "the loss is back", 60)
+    assert lab.value("training_learning_rate") == pytest.approx(3e-4)
