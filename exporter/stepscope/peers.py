@@ -82,7 +82,9 @@ class Puller:
         while not self._closing.wait(self._every):
             try:
                 self.sweep()
-            except Exception:
+            except Exception as error:
+                if "shutdown" in str(error):  # the interpreter ends, and its thread pools before us
+                    return
                 log.exception("the referee's round failed; it goes on")
 
     def sweep(self) -> None:

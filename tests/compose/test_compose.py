@@ -121,3 +121,15 @@ def test_the_compose_file_keeps_its_promises():
         assert ":latest" not in settings[name]
         assert f"${{{name}:-{settings[name]}}}" in (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert "version" not in COMPOSE
+
+
+@pytest.mark.compose
+def test_the_profile_real_trains_in_the_simulators_place(stack):
+    """Its services in place of the simulated ones; Prometheus finds them under the same name."""
+    services = {
+        profile: set(stack.run(*(["--profile", profile] if profile else []), "config", "--services").split())
+        for profile in (None, "real")
+    }
+    assert services[None] - services["real"] == {"past", "load", "simulator"}
+    assert services["real"] - services[None] == {"watch", "training"}
+    assert "simulator" in COMPOSE["services"]["watch"]["networks"]["default"]["aliases"]

@@ -33,7 +33,7 @@ class Run:
         }  # fmt: skip
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-            f"--max-restarts={plan.get('max_restarts', 0)}", str(worker),
+            str(worker),
         ]  # fmt: skip
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=folder)
@@ -139,9 +139,9 @@ def train(tmp_path_factory):
     """Start a loop, and wait for its last step; it is ended when the module's tests are over."""
     started = []
 
-    def start(ranks=2, *, finish=True, seconds=150, worker=WORKER, **plan):
+    def start(ranks=2, *, finish=True, seconds=150, worker=WORKER, port=None, **plan):
         plan.setdefault("steps", 60)
-        run = Run(tmp_path_factory.mktemp("run"), ranks, free_ports(ranks)[0], worker, **plan)
+        run = Run(tmp_path_factory.mktemp("run"), ranks, port or free_ports(ranks)[0], worker, **plan)
         started.append(run)
         return run.wait(plan["steps"], seconds) if finish else run
 

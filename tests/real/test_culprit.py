@@ -97,11 +97,11 @@ def test_lateness_in_bursts_is_still_named(windows):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_healthy_run_accuses_nobody(train, strategy):
-    """Although one rank is systematically a few milliseconds later."""
-    run = train(2, steps=400, strategy=strategy, width=384)
-    verdicts = run.verdicts(40, stride=2)
-    assert len(verdicts) > 150
-    assert sum(verdict is not None for verdict in verdicts) <= 0.01 * len(verdicts), verdicts
+    """Although one rank is systematically a few milliseconds later. One window may be the machine's own doing."""
+    run = train(2, steps=330, strategy=strategy, width=512)
+    verdicts = run.verdicts(40, stride=20)
+    assert len(verdicts) == 14
+    assert sum(verdict is not None for verdict in verdicts) <= 1, verdicts
 
 
 def test_the_critical_path_accounts_for_the_wall_time(slow_backward):
