@@ -91,7 +91,7 @@ class _Node:
         self._names = [node * ranks + rank for rank in range(ranks)]
         self._rings = {rank: StepRing() for rank in self._names}
         self._step, self._last = step, -1
-        self._head = {"run": "r", "node": f"node-{node}", "attempt": 0, "world_size": world, "strategy": "ddp"}
+        self._head = {"run": "r", "node": f"node-{node}", "world_size": world, "strategy": "ddp"}
         self._lock = threading.Lock()
         self.server = MetricsServer({"/steps": self._steps}, port=0)
 
@@ -102,7 +102,10 @@ class _Node:
                     self._rings[rank].add(_record(step, rank))
                 self._last = step
             since = int(query["since"])
-            parts = [document(self._rings[rank].since(since), rank=rank, **self._head) for rank in self._names]
+            parts = [
+                document(self._rings[rank].since(since), rank=rank, process=str(rank), **self._head)
+                for rank in self._names
+            ]
         return Answer(f"[{','.join(parts)}]", JSON)
 
 

@@ -127,7 +127,7 @@ class Faults:
 
     def learning_rate_scale(self) -> float:
         """Of the step that is about to be done."""
-        return next(scale for step, scale in reversed(self._agreed) if step <= self.step)
+        return next((scale for step, scale in reversed(self._agreed) if step <= self.step), 1.0)
 
     def _ask(self) -> None:
         while True:
@@ -159,7 +159,7 @@ class Faults:
         if self._store.check(["learning rate scale"]):
             step, scale = json.loads(self._store.get("learning rate scale"))
             if (step, scale) != self._agreed[-1]:
-                self._agreed = [*self._agreed[-1:], (step, scale)]
+                self._agreed = [*self._agreed[-8:], (step, scale)]
 
 
 class Drag:
@@ -233,7 +233,7 @@ class Saver:
     def load(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Back to the last checkpoint of this run, with a fresh optimizer; all ranks must call it in the same step."""
         if self._saved:
-            state = torch.load(self._path)
+            state = torch.load(self._path, map_location="cpu")
             with torch.no_grad():
                 for name, value in model.state_dict().items():
                     local(value).copy_(state[name])

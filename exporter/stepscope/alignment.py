@@ -1,7 +1,8 @@
-"""Lays the step records of all ranks side by side, by attempt and step, and hands complete steps to the referee.
+"""Lays the step records of all ranks side by side, step by step, and hands complete steps to the referee.
 
 Records come over HTTP, late, in pieces, and not from all. A step waits for its last rank for a while, and is counted
-as incomplete then. A restart is a new attempt: what was left of the old one is incomplete.
+as incomplete then. When another process answers for a rank, the job was started again, and all its ranks with it: what
+was left of before is incomplete, and answers of the processes of before are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class Steps:
     run: str
     rank: int
     node: str
-    attempt: int
+    process: str
+    """Which process answered: each has an id of its own."""
     world_size: int
     strategy: str
     rows: Sequence[Sequence[float]]
@@ -63,7 +65,7 @@ def _parse(document: Mapping[str, Any]) -> Steps:
         raise ValueError(f"a row must hold one of {sorted(widths)} numbers")
     steps = Steps(
         run=str(document["run"]), rank=int(document["rank"]), node=str(document["node"]),
-        attempt=int(document["attempt"]), world_size=int(document["world_size"]), strategy=str(document["strategy"]),
+        process=str(document["process"]), world_size=int(document["world_size"]), strategy=str(document["strategy"]),
         rows=rows,
     )  # fmt: skip
     if not 0 <= steps.rank < steps.world_size:
@@ -80,12 +82,16 @@ class _Waiting:
 class Alignment:
     """Not thread-safe. ``referee`` is None until all ranks were seen once."""
 
-    def __init__(self) -> None:
-        self.run: str | None = None
+    def __init__(self, run: str | None = None) -> None:
+        """``run`` is the only one that is judged; without it, the first one."""
+        self.run = run
         self.nodes: dict[int, str] = {}
         self.referee: Referee | None = None
         self.world_size = 0
-        self.attempt = -1
+        self.starts = 0
+        """How often the job was started, as far as was seen."""
+        self._processes: dict[int, str] = {}
+        self._gone: set[str] = set()
         self._strategies: dict[int, str] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._held = 0
@@ -93,10 +99,12 @@ class Alignment:
 
     def add(self, steps: Steps, now: float) -> None:
         """Take one rank's answer; ``now`` is any monotonic time in seconds."""
-        if steps.attempt < self.attempt or (self.run is not None and steps.run != self.run):
-            return  # a process of the past, or of another run
-        if steps.attempt > self.attempt:
+        if self.run not in (None, steps.run) or steps.process in self._gone:
+            return
+        another = self._processes.get(steps.rank, steps.process) != steps.process
+        if another or steps.world_size != self.world_size:
             self._restart(steps)
+        self._processes[steps.rank] = steps.process
         self._strategies[steps.rank] = steps.strategy
         if self.nodes.get(steps.rank) != steps.node:
             self._see(steps)
@@ -139,14 +147,17 @@ class Alignment:
         collective = all(len(row) == width for row in rows)
         columns = [list(column) for column in zip(*(_padded(row, width) for row in rows), strict=True)]
         return StepRecord(
-            step=step, attempt=self.attempt, before=columns[1 : 1 + len(PHASES)], after=columns[1 + len(PHASES) :],
+            step=step, attempt=self.starts, before=columns[1 : 1 + len(PHASES)], after=columns[1 + len(PHASES) :],
             ended=[], collective=collective,
         )  # fmt: skip
 
     def _restart(self, steps: Steps) -> None:
         for step in sorted(self._waiting):
             self._close(step, "incomplete")
-        self.run, self.attempt, self.world_size = steps.run, steps.attempt, steps.world_size
+        self.run, self.world_size = steps.run, steps.world_size
+        self.starts += 1
+        self._gone.update(self._processes.values())
+        self._processes.clear()
         self._settled = -1
         self._strategies.clear()
         if self.referee is not None and len(self.referee.nodes) != self.world_size:

@@ -89,7 +89,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _referee(options: argparse.Namespace) -> int:
     peers = (lambda: options.targets) if options.targets else file_sd(options.sd_dir, options.run)
-    puller = Puller(peers, every_seconds=options.every)
+    puller = Puller(peers, run=options.run, every_seconds=options.every)
 
     def metrics(query: Mapping[str, str]) -> Answer:
         return Answer(puller.text())
@@ -105,7 +105,7 @@ def _referee(options: argparse.Namespace) -> int:
 def _until_stopped(
     options: argparse.Namespace, pages: Mapping[str, Route], labels: Mapping[str, str], name: str
 ) -> None:
-    server = MetricsServer(pages, port=options.port, address=options.address)
+    server = MetricsServer(pages, port=options.port, address=options.address, way_out="--port")
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.set())

@@ -12,21 +12,26 @@ FSDP2 gathers parameters before each block, and scatters gradients after it: the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from stepscope.phases import ALLREDUCE, BACKWARD
 from stepscope.timeline import ALL_GATHER, EXIT, POP, PUSH, REDUCE_SCATTER, Recorder
 
 
-def strategy_of(model: Any) -> str:
-    """``ddp``, ``fsdp``, ``hsdp`` (sharded within, replicated across), or ``none``."""
+def strategy_of(model: Any, world_size: int) -> str:
+    """``ddp``, ``fsdp``, ``hsdp`` (sharded within, replicated across), or ``none``; ``partial`` where the collectives join
+    some of the ranks only, as beside tensor or pipeline parallelism."""
     if hasattr(model, "require_backward_grad_sync") and hasattr(model, "no_sync"):
-        return "ddp"
+        return "ddp" if model.process_group.size() == world_size else "partial"
     groups = list(_fsdp_groups(model))
     if not groups:
         return "none"
-    return "hsdp" if any(getattr(group, "_is_hsdp", False) for group in groups) else "fsdp"
+    if any(getattr(group, "_is_hsdp", False) for group in groups):
+        return "hsdp"
+    whole = all(group.mesh_info.shard_mesh_size == world_size for group in groups)
+    return "fsdp" if whole else "partial"
 
 
 class Collectives:
@@ -50,60 +55,82 @@ class Collectives:
         self._queue = Variable._execution_engine.queue_callback
         self._recorder, self._otherwise, self._left, self._failed = recorder, otherwise, left, failed
         self._groups = list(_fsdp_groups(model))
-        self._synchronizes = _synchronizes(model, strategy, self._groups)
+        self._model = model if strategy in ("ddp", "partial") else None
+        self._reduces = True
         self._waits_for = REDUCE_SCATTER if self._groups else ALLREDUCE
         self._in_backward = False
-        self._hook = model.register_forward_hook(self._guarded(self._forward_ended))
-        self._first = self._guarded(self._first_gradient)
+        self._hook = model.register_forward_hook(Guarded(self._forward_ended, self._fail))
+        self._first = Guarded(self._first_gradient, self._fail)
         self._timed = [timed for group in self._groups for timed in _time_waits(group, recorder)]
 
     def detach(self) -> None:
         """Leave the model as it was."""
         self._hook.remove()
-        for group, name, action in self._timed:
-            setattr(group, name, action)
+        for group, name, own in self._timed:
+            if own is None:
+                delattr(group, name)
+            else:
+                setattr(group, name, own)
+        self._timed = []
 
-    def _guarded(self, action: Callable[..., None]) -> Callable[..., None]:
-        """PyTorch would raise in the training loop whatever its hooks raise."""
-
-        def call(*args: Any) -> None:
-            try:
-                action(*args)
-            except Exception as error:
-                self.detach()
-                self._failed(error)
-
-        return call
+    def _fail(self, error: Exception) -> None:
+        self.detach()
+        self._failed(error)
 
     def _forward_ended(self, module: Any, inputs: Any, output: Any) -> None:
         self._in_backward = False  # a backward that raised left it set
+        self._reduces = self._synchronizes()  # DDP decides in forward
         for tensor in _tensors(output):
-            if tensor.requires_grad:
+            if tensor.grad_fn is not None:
                 _hook_first(tensor, self._first)
 
     def _first_gradient(self, gradient: Any) -> None:
         if not self._in_backward:
             self._in_backward = True
             self._recorder.mark(BACKWARD)
-            self._queue(self._guarded(self._ready))
+            self._queue(Guarded(self._ready, self._fail))
 
     def _ready(self) -> None:
         """All gradients of this rank are there; the collectives' own callbacks run after this one."""
-        if self._synchronizes():
+        if self._groups:
+            self._reduces = self._synchronizes()  # FSDP2 decides in backward
+        if self._reduces:
             self._recorder.mark(self._waits_for)
-        self._queue(self._guarded(self._done))
+        self._queue(Guarded(self._done, self._fail))
 
     def _done(self) -> None:
         self._in_backward = False
-        self._recorder.mark(EXIT if self._synchronizes() else self._otherwise)
+        self._recorder.mark(EXIT if self._reduces else self._otherwise)
         self._left()
 
+    def _synchronizes(self) -> bool:
+        """False while gradients are accumulated without a collective (``no_sync``), and where there is none."""
+        if self._groups:
+            return any(group.reduce_grads for group in self._groups)
+        return self._model is not None and bool(self._model.require_backward_grad_sync)
 
-def _synchronizes(model: Any, strategy: str, groups: Sequence[Any]) -> Callable[[], bool]:
-    """False while gradients are accumulated without a collective (``no_sync``), and where there is none."""
-    if strategy == "ddp":
-        return lambda: bool(model.require_backward_grad_sync)
-    return lambda: any(group.reduce_grads for group in groups)
+
+class Guarded:
+    """Calls ``action``; PyTorch would raise in the training loop whatever its hooks raise. It stays behind where the
+    model is pickled or copied."""
+
+    def __init__(self, action: Callable[..., None], failed: Callable[[Exception], None]) -> None:
+        self._action, self._failed = action, failed
+
+    def __call__(self, *args: Any) -> None:
+        try:
+            self._action(*args)
+        except Exception as error:
+            self._failed(error)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Idle, ()
+
+
+class _Idle:
+    """What a copy of a watched model has in a hook's place."""
+
+    def __call__(self, *args: Any) -> None: ...
 
 
 def _hook_first(tensor: Any, hook: Callable[[Any], None]) -> None:
@@ -113,15 +140,16 @@ def _hook_first(tensor: Any, hook: Callable[[Any], None]) -> None:
 
 
 def _tensors(output: Any) -> Iterable[Any]:
-    """The tensors of a forward's output: in tuples, dictionaries, and whatever PyTorch knows as a tree, and dataclasses."""
+    """The tensors of a forward's output: in whatever PyTorch knows as a tree, and in dataclasses, at any depth."""
     from torch import Tensor
     from torch.utils._pytree import tree_leaves
 
     for leaf in tree_leaves(output):
         if isinstance(leaf, Tensor):
             yield leaf
-        elif hasattr(leaf, "__dataclass_fields__"):
-            yield from (value for value in vars(leaf).values() if isinstance(value, Tensor))
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            for part in fields(leaf):
+                yield from _tensors(getattr(leaf, part.name))
 
 
 def _fsdp_groups(model: Any) -> Iterable[Any]:
@@ -140,13 +168,14 @@ _BLOCKING = {"unshard": ALL_GATHER, "_reduce_scatter_comm": REDUCE_SCATTER}
 
 
 def _time_waits(group: Any, recorder: Recorder) -> Iterable[tuple[Any, str, Any]]:
-    """Time the group's waits; yields what was replaced, to be put back."""
+    """Time the group's waits; yields what the group had of its own there, to be put back."""
     blocking = _BLOCKING if group.device.type == "cpu" else {}
     for name, code in {**_WAITS, **blocking}.items():
         action = getattr(group, name, None)
         if action is not None:
+            own = vars(group).get(name)
             setattr(group, name, _Timed(action, recorder, code))
-            yield group, name, action
+            yield group, name, own
 
 
 class _Timed:

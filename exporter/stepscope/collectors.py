@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from stepscope.exposition import Page
+from stepscope.exposition import Labels, Page
 from stepscope.metrics import Metric, Values
 
 log = logging.getLogger("stepscope")
@@ -48,14 +48,14 @@ COLLECTORS: tuple[Metric, ...] = (
 )  # fmt: skip
 """Read from a list of ``Reading``."""
 
-_PAGE = Page(COLLECTORS, {"run": [{}]})
-
 
 class Collectors:
     """Several collectors as one text. A collector's failure is logged when it begins."""
 
-    def __init__(self, collectors: Sequence[Collector]) -> None:
+    def __init__(self, collectors: Sequence[Collector], labels: Labels | None = None) -> None:
+        """``labels`` are those of their own duration and success: whose collectors they are."""
         self._collectors = collectors
+        self._page = Page(COLLECTORS, {"run": [labels or {}]})
         self._failing: set[str] = set()
 
     def text(self) -> str:
@@ -65,7 +65,7 @@ class Collectors:
             text = self._read(collector)
             readings.append(Reading(name=collector.name, seconds=time.perf_counter() - began, success=text is not None))
             parts.append(text or "")
-        return "".join(parts) + (_PAGE.text(readings) if readings else "")
+        return "".join(parts) + (self._page.text(readings) if readings else "")
 
     def _read(self, collector: Any) -> str | None:
         try:

@@ -7,6 +7,7 @@ CUDA's events.
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import Any
 
 from stepscope.timeline import Exhausted, local_scalar
@@ -16,29 +17,34 @@ MAX_EVENTS = 16_384
 
 
 class CudaClock:
-    """Stamps are CUDA events with timing. ``torch`` is the module, ``device`` the rank's device.
+    """Stamps are CUDA events with timing. ``torch`` is the module, ``device`` the rank's device. The compute stream is the
+    one that is current when the clock is made: a phase that copies on another stream counts as far as compute waits for it.
 
     Synchronizes once, when it is made, to tie the device's time to the host's.
     """
 
     def __init__(self, torch: Any, device: Any) -> None:
-        self._torch, self._device = torch, device
-        self._free: list[Any] = []
+        self._torch = torch
+        self._stream = torch.cuda.current_stream(device)
+        self._free: deque[Any] = deque()
         self._made = 0
         self._base = self.stamp()
         torch.cuda.synchronize(device)
         self._epoch = time.time()
 
     def stamp(self) -> Any:
-        if self._free:
-            event = self._free.pop()
-        elif self._made < MAX_EVENTS:
-            event = self._torch.cuda.Event(enable_timing=True)
-            self._made += 1
-        else:
-            raise Exhausted(f"{MAX_EVENTS} CUDA events wait for the device")
-        event.record(self._torch.cuda.current_stream(self._device))
+        try:
+            event = self._free.popleft()
+        except IndexError:
+            event = self._new()
+        event.record(self._stream)
         return event
+
+    def _new(self) -> Any:
+        if self._made < MAX_EVENTS:
+            self._made += 1
+            return self._torch.cuda.Event(enable_timing=True)
+        raise Exhausted(f"{MAX_EVENTS} CUDA events wait for the device")
 
     def passed(self, stamp: Any) -> bool:
         return bool(stamp.query())

@@ -44,12 +44,17 @@ def decoder_flops(model: Any, sequence_length: int | None) -> ModelFlops | None:
     config = getattr(getattr(model, "module", model), "config", None)
     size = {key: _one_of(config, names) for key, names in _CONFIG_NAMES.items()}
     experts = _one_of(config, ("num_local_experts", "num_experts", "n_routed_experts"))
-    if None in size.values() or experts or getattr(config, "is_encoder_decoder", False):
+    if (
+        not all(isinstance(value, int) for value in size.values())
+        or experts
+        or getattr(config, "is_encoder_decoder", False)
+    ):
         return None
     parameters = parameter_count(model)
     if sequence_length is None:
         return ModelFlops(per_token=6.0 * parameters, convention="6N, all parameters, without attention")
-    head_dim = _one_of(config, ("head_dim",)) or size["width"] / size["heads"]
+    given = _one_of(config, ("head_dim",))
+    head_dim = given if isinstance(given, int) else size["width"] / size["heads"]
     return ModelFlops(
         per_token=transformer_flops_per_token(
             parameters=parameters,

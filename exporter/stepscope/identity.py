@@ -1,4 +1,4 @@
-"""Who a process is within a distributed job: rank, node, run and attempt, from what the launcher left in the environment."""
+"""Who a process is within a distributed job: rank, node and run, from what the launcher left in the environment."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ class Identity:
     local_rank: int = 0
     local_world_size: int = 1
     node: str = "localhost"
-    attempt: int = 0
-    """How often the job was restarted."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world_size:
@@ -63,16 +61,15 @@ class Identity:
         """
         env = os.environ if environ is None else environ
         world = _first(world_size, env, "WORLD_SIZE", "SLURM_NTASKS", default=1)
+        rank = _first(rank, env, "RANK", "SLURM_PROCID", default=0)
+        local = _first(local_world_size, env, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", default=_local(env, world))
         return cls(
             run=run or env.get("STEPSCOPE_RUN") or _launcher_run(env),
-            rank=_first(rank, env, "RANK", "SLURM_PROCID", default=0),
+            rank=rank,
             world_size=world,
-            local_rank=_first(local_rank, env, "LOCAL_RANK", "SLURM_LOCALID", default=0),
-            local_world_size=_first(
-                local_world_size, env, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", default=_local(env, world)
-            ),
+            local_rank=_first(local_rank, env, "LOCAL_RANK", "SLURM_LOCALID", default=rank % max(1, local)),
+            local_world_size=local,
             node=env.get("STEPSCOPE_NODE") or env.get("SLURMD_NODENAME") or socket.gethostname(),
-            attempt=_number(env, "TORCHELASTIC_RESTART_COUNT", 0) + _number(env, "SLURM_RESTART_COUNT", 0),
         )
 
 
@@ -88,8 +85,11 @@ def _launcher_run(env: Mapping[str, str]) -> str:
 
 
 def _local(env: Mapping[str, str], world: int) -> int:
-    """Without a word from the launcher: Slurm with one node has all ranks on it, and so has a single process."""
-    return world if _number(env, "SLURM_NNODES", 1) == 1 else 1
+    """Without a word from the launcher: all ranks are here if Slurm has one node, or the master is this machine."""
+    if env.get("SLURM_NNODES"):
+        return world if _number(env, "SLURM_NNODES", 1) == 1 else 1
+    master = env.get("MASTER_ADDR", "localhost")
+    return world if master in ("localhost", "::1") or master.startswith("127.") else 1
 
 
 def _first(argument: int | None, env: Mapping[str, str], *names: str, default: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from stepscope.flops import ModelFlops, decoder_flops, dtype_name, find_peak, parameter_count
 from stepscope.identity import Identity
 from stepscope.memory import allocator_bytes, counted_bytes
-from stepscope.metrics import Job
+from stepscope.metrics import Job, Peak
 from stepscope.peers import Puller, file_sd
 from stepscope.phases import ALLREDUCE, BACKWARD, DATA_WAIT, OTHER, PHASES
 from stepscope.publisher import Errors, Publisher, Settings
@@ -80,9 +80,10 @@ class StepMonitor:
             for name, code in _CODES.items()
         }
         limits = Limits(clip_norm=clip_norm, band=gradient_band)
-        dtype = dtype or (next(iter(model.parameters())).dtype if model is not None else None)
+        dtype = dtype or _dtype_of(model)
+        totals = RankTotals()
         self._job = Job(
-            totals=RankTotals(),
+            totals=totals,
             memory_bytes=[{}],
             run_info=(
                 model_name or _name_of(model),
@@ -93,21 +94,21 @@ class StepMonitor:
                 unit,
                 self._flops.convention if self._flops else "unknown",
             ),
-            peak=find_peak(peak, self._device_name(), self._device, dtype) if model is not None or peak else None,
+            peak=self._peak(peak, dtype),
             version=__version__,
             per_rank_histogram=per_rank_histogram,
         )
-        first = identity.rank == 0  # the run's own figures are rank 0's
-        self._keep = None if isinstance(clock, HostClock) else clock.keep if first else _nothing
+        self._first = identity.rank == 0  # the run's own figures are rank 0's
+        self._keep = clock.keep
         resolver = Resolver(
             self._recorder,
-            attempt=identity.attempt,
             limits=limits,
             tokens=self._tokens,
             flops=self._flops.of if self._flops else lambda tokens: 0.0,
-            learning_rate=self._learning_rate if first else lambda: None,
+            learning_rate=self._learning_rate if self._first else lambda: None,
+            failed=lambda error: self.errors.add("loss", error),
         )
-        self._publisher = Publisher(identity, settings, resolver, self._job, self.errors)
+        self._publisher = Publisher(identity, settings, resolver, self._job, totals, self.errors)
         self._publisher.refresh = self._read_memory
         self._publisher.announce = lambda address: announce(identity, address)
         if identity.rank == 0 and settings.referee:
@@ -131,8 +132,7 @@ class StepMonitor:
     ) -> StepMonitor:
         """Rank, world and run from torchrun's or Slurm's variables, or from the arguments; further ``options`` as above.
 
-        Where to publish comes from ``STEPSCOPE_METRICS_PORT``, ``STEPSCOPE_METRICS_ADDRESS``, ``STEPSCOPE_SD_DIR`` and
-        ``STEPSCOPE_REFEREE``.
+        Where to publish, and under which names, comes from the variables ``STEPSCOPE_…`` (docs/real-training.md).
         """
         identity = Identity.from_env(
             run=run, rank=rank, world_size=world_size, local_rank=local_rank, local_world_size=local_world_size
@@ -158,7 +158,8 @@ class StepMonitor:
     def wrap(self, model: Any, optimizer: Any = None) -> Any:
         """Watch the gradient collectives of a DDP or FSDP2 (``fully_shard``) model; returns the model.
 
-        With the optimizer, its learning rate and its memory are published as well.
+        With the optimizer, its learning rate and its memory are published as well. With ``torch.compile``, wrap what it
+        returns. One model is watched at a time: the last one.
         """
         try:
             self._watch(model, optimizer)
@@ -182,8 +183,10 @@ class StepMonitor:
         steps are counted from 0.
         """
         try:
-            if self._keep:
-                loss, grad_norm = self._keep(loss), self._keep(grad_norm)
+            if self._first:
+                loss, grad_norm = self._kept(loss), self._kept(grad_norm)
+            else:
+                loss = grad_norm = None
             self._recorder.done(step, tokens, loss, grad_norm, learning_rate, clipped)
             if self._uncounted:
                 self._count_memory()
@@ -198,6 +201,7 @@ class StepMonitor:
         """End the last step, and stop publishing. Also done at the interpreter's exit."""
         self.flush()
         self._publisher.close()
+        self._recorder.close()
         if self._collectives:
             self._collectives.detach()
 
@@ -228,9 +232,11 @@ class StepMonitor:
 
         if self._collectives:
             self._collectives.detach()
+            if model is not self._model:
+                log.warning("wrap() was called with another model: the one before is not watched any more")
         self._model, self._optimizer = model, optimizer or self._optimizer
         self._counted, self._uncounted = {}, COUNTINGS
-        strategy = strategy_of(model)
+        strategy = strategy_of(model, self.identity.world_size)
         if strategy == "none" and self._solo:
             strategy = "single"
         exit_mark = EXIT if self._solo else OTHER
@@ -290,6 +296,15 @@ class StepMonitor:
 
         return str(torch.cuda.get_device_name(self._device))
 
+    def _kept(self, value: Any) -> Any:
+        if value is None or type(value) is float:
+            return value
+        try:
+            return self._keep(value)
+        except Exception as error:  # it is no single number
+            self.errors.add("loss", error)
+            return None
+
     def _learning_rate(self) -> float | None:
         return None if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
 
@@ -311,6 +326,15 @@ class StepMonitor:
             found |= allocator_bytes(torch, self._device)
         self._job.memory_bytes = [found]
 
+    def _peak(self, wanted: float | str | None, dtype: Any) -> Peak | None:
+        try:
+            return find_peak(wanted, self._device_name(), self._device, dtype)
+        except ValueError:
+            raise
+        except Exception as error:  # no matrix product of that dtype, for example
+            log.warning("no measured peak: %s", error)
+            return None
+
     def _say_what_is_missing(self) -> None:
         if self.identity.rank:
             return
@@ -325,25 +349,26 @@ class StepMonitor:
 class _PhaseScope:
     """One phase's ``with`` block; made once per phase, so that entering allocates nothing but its mark."""
 
-    __slots__ = ("_append", "_lost", "_pop", "_push", "_stamp")
+    __slots__ = ("_pop", "_push", "_recorder")
 
     def __init__(self, push: int, pop: int, recorder: Recorder) -> None:
-        self._push, self._pop = push, pop
-        self._append, self._stamp, self._lost = recorder.append, recorder.stamp, recorder.lost
+        self._push, self._pop, self._recorder = push, pop, recorder
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> None:  # as Recorder.mark, without the call
+        recorder = self._recorder
         try:
-            self._append((self._push, self._stamp()))
+            recorder.append((self._push, recorder.stamp()))
         except Exception as error:
-            self._lost(error)
+            recorder.lost(error)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        recorder = self._recorder
         try:
-            self._append((self._pop, self._stamp()))
+            recorder.append((self._pop, recorder.stamp()))
         except Exception as failure:
-            self._lost(failure)
+            recorder.lost(failure)
 
 
 class Batches:
@@ -370,12 +395,12 @@ class Batches:
             enter(DATA_WAIT)
 
 
-def _nothing(value: Any) -> None:
-    return None
-
-
 def _name_of(model: Any) -> str:
     return "unknown" if model is None else type(getattr(model, "module", model)).__name__
+
+
+def _dtype_of(model: Any) -> Any:
+    return next((parameter.dtype for parameter in model.parameters()), None) if model is not None else None
 
 
 def _device_of(model: Any) -> Any:

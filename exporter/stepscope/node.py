@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,7 +38,7 @@ class NodeEndpoint:
     def metrics(self, query: Mapping[str, str]) -> Answer:
         answers = list(zip(self._addresses, self._pool.map(_page, self._addresses), strict=True))
         pages = [page for _, page in answers if page is not None]
-        return Answer(merge(pages) + _PAGE.text(answers) + self._collectors.text())
+        return Answer(merge([*pages, _PAGE.text(answers), self._collectors.text()]))
 
     def steps(self, query: Mapping[str, str]) -> Answer:
         """A list of the ranks' own documents."""
@@ -50,9 +49,11 @@ class NodeEndpoint:
 
 
 def _page(address: str, path: str = "/metrics") -> str | None:
+    """None from a rank that does not answer, and from another program on its port."""
     try:
-        return fetch(address, path).decode()
-    except (OSError, ValueError, http.client.HTTPException):
+        page = fetch(address, path).decode()
+        return merge([page]) if path == "/metrics" else page
+    except (OSError, ValueError):
         return None
 
 
@@ -86,13 +87,14 @@ def merge(pages: Iterable[str]) -> str:
         family = _Family()
         for line in page.splitlines():
             if line.startswith("#"):
-                _, keyword, name, rest = line.split(" ", 3)
+                _, keyword, name, rest = line.split(" ", 3)  # raises ValueError for what we would not write
                 family = families.setdefault(name, _Family())
                 if keyword == "TYPE":
                     family.kind = rest
                 if line not in family.head:
                     family.head.append(line)
             elif line:
+                float(line.rpartition(" ")[2])
                 family.add(line)
     lines = (
         line

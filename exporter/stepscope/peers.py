@@ -25,6 +25,7 @@ PULL_SECONDS = 2.0
 TIMEOUT_SECONDS = 2.0
 LARGEST_PAUSE_SECONDS = 20.0
 """Between two attempts at a rank that does not answer."""
+CLOSE_SECONDS = 3.0
 WORKERS = 8
 LARGEST_ANSWER_BYTES = 64 << 20
 
@@ -48,22 +49,37 @@ def file_sd(folder: Path, run: str | None = None) -> Peers:
 
 @dataclass(slots=True)
 class _Peer:
-    attempt: int = -1
-    last: int = -1
+    """What is known of one address: of each of its ranks the process that answered, and its newest step."""
+
+    last: dict[int, tuple[str, int]] = field(default_factory=dict)
     failures: int = 0
     next_try: float = 0.0
-    ranks: set[int] = field(default_factory=set)
+
+    def since(self) -> int:
+        """A node's ranks are asked at once: from where the one is that is furthest behind, or silent."""
+        return min((step for _, step in self.last.values()), default=-1)
+
+    def note(self, steps: Steps, asked: int) -> None:
+        process, last = self.last.get(steps.rank, ("", -1))
+        if process != steps.process:
+            if process:  # the job was started again
+                self.last.clear()
+            last = -1
+        if process == steps.process or asked < 0:
+            last = last if steps.last is None else max(last, steps.last)
+        self.last[steps.rank] = steps.process, last  # a new one may have older steps than those that were asked for
 
 
 class Puller:
     """Asks every peer for what is new, again and again, in a thread of its own."""
 
-    def __init__(self, peers: Peers, *, every_seconds: float = PULL_SECONDS) -> None:
+    def __init__(self, peers: Peers, *, run: str | None = None, every_seconds: float = PULL_SECONDS) -> None:
+        """``run`` is the only one that is judged; without it, the first that answers."""
         self._peers = peers
         self._every = every_seconds
         self._known: dict[str, _Peer] = {}
         self._lock = threading.Lock()
-        self._alignment = Alignment()
+        self._alignment = Alignment(run)
         self._page: tuple[Referee, Page] | None = None
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="stepscope-pull")
         self._closing = threading.Event()
@@ -74,16 +90,16 @@ class Puller:
 
     def close(self) -> None:
         self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS)
 
     def _run(self) -> None:
         while not self._closing.wait(self._every):
             try:
                 self.sweep()
             except Exception as error:
-                if "shutdown" in str(error):  # the interpreter ends, and its thread pools before us
+                if self._closing.is_set() or "shutdown" in str(error):  # the interpreter ends its thread pools first
                     return
                 log.exception("the referee's round failed; it goes on")
 
@@ -123,19 +139,19 @@ class Puller:
 
     def _pull(self, address: str) -> list[Steps]:
         peer = self._known[address]
+        asked = peer.since()
+        if self._closing.is_set():
+            return []
         try:
-            answer = parse_steps(fetch_json(address, f"/steps?since={peer.last}&attempt={peer.attempt}"))
-        except (OSError, ValueError, http.client.HTTPException) as error:
+            answer = parse_steps(json.loads(fetch(address, f"/steps?since={asked}")))
+        except (OSError, ValueError) as error:
             self._missed(address, peer, error)
             return []
         if peer.failures:
             log.info("%s answers again", address)
         peer.failures, peer.next_try = 0, 0.0
-        attempt = max((steps.attempt for steps in answer), default=peer.attempt)
-        if attempt != peer.attempt:
-            peer.attempt, peer.last = attempt, -1
-        news = [steps.last for steps in answer if steps.attempt == attempt and steps.last is not None]
-        peer.last = max(peer.last, min(news)) if news else peer.last
+        for steps in answer:
+            peer.note(steps, asked)
         return answer
 
     def _missed(self, address: str, peer: _Peer, error: Exception) -> None:
@@ -160,13 +176,13 @@ def fetch(address: str, path: str, timeout: float = TIMEOUT_SECONDS) -> bytes:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
-        body = answer.read(LARGEST_ANSWER_BYTES)
+        if int(answer.headers.get("Content-Length") or 0) > LARGEST_ANSWER_BYTES:
+            raise ValueError(f"{address}{path} answers with more than {LARGEST_ANSWER_BYTES} bytes")
+        body = answer.read()
+    except http.client.HTTPException as error:  # such as a rank that died in the middle of its answer
+        raise OSError(f"{address}{path}: {error!r}") from None
     finally:
         connection.close()
     if answer.status != 200:
         raise ValueError(f"{address}{path} answered {answer.status}: {body[:200].decode(errors='replace').strip()}")
     return body
-
-
-def fetch_json(address: str, path: str) -> Any:
-    return json.loads(fetch(address, path))

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from stepscope.peers import Puller
 from stepscope.record import StepRecord
 from stepscope.ring import StepRing, document
 from stepscope.server import JSON, Answer, BadQuery, MetricsServer, PortInUse
-from stepscope.timeline import Resolver
+from stepscope.timeline import MAX_MARKS, Resolver
 from stepscope.totals import RankTotals
 
 log = logging.getLogger("stepscope")
@@ -35,9 +36,10 @@ METRICS_PORT = 9401
 RESOLVE_SECONDS = 0.25
 HINT_STEPS = 16
 """After so many steps it is clear what the loop does not tell."""
+CLOSE_SECONDS = 3.0
 RETRY_SECONDS = 10.0
 """Between two attempts at a port that is taken."""
-PARTS = ("monitor", "collectives", "resolver", "server", "discovery", "memory", "referee")
+PARTS = ("monitor", "collectives", "loss", "resolver", "server", "discovery", "memory", "referee")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,7 @@ class Publisher:
         settings: Settings,
         resolver: Resolver,
         job: Job,
+        totals: RankTotals,
         errors: Errors,
     ) -> None:
         self.identity, self.settings, self.errors, self.job = identity, settings, errors, job
@@ -104,8 +107,8 @@ class Publisher:
         self.refresh: Callable[[], None] = lambda: None
         self.server: MetricsServer | None = None
         self._resolver = resolver
-        self._totals = RankTotals()
-        job.totals = self._totals
+        self._totals = totals
+        self._process = uuid.uuid4().hex
         self._ring = StepRing()
         self._lock = threading.Lock()
         self._page = Page(TRAINING, {})
@@ -130,7 +133,7 @@ class Publisher:
         with self._lock:
             self._page, self.strategy = page, info.get("strategy", "none")
         if collectors:
-            self.collectors = Collectors(collectors)
+            self.collectors = Collectors(collectors, labels)
 
     def start(self) -> None:
         atexit.register(self.close)
@@ -143,7 +146,7 @@ class Publisher:
             return
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)  # it may wait for a job's store that is gone
         self._guarded("resolver", self.resolve)
         if self.puller:
             self.puller.close()
@@ -170,7 +173,7 @@ class Publisher:
 
     def metrics(self, query: Mapping[str, str]) -> Answer:
         self._guarded("memory", self.refresh)
-        self.resolve()
+        self._guarded("resolver", self.resolve)
         with self._lock:
             page = self._page
             self.job.overhead_seconds = self._resolver.overhead_seconds
@@ -181,16 +184,16 @@ class Publisher:
         return Answer(page.render(readings) + (self.puller.text() if self.puller else "") + self.collectors.text())
 
     def steps(self, query: Mapping[str, str]) -> Answer:
-        """``since``: the last step that the caller knows, of the attempt that it names."""
-        attempt, since = self.identity.attempt, _whole(query, "since", -1)
-        if _whole(query, "attempt", attempt) != attempt:
-            since = -1
-        self.resolve()
+        """``since``: the last step of this process that the caller knows."""
+        since = _whole(query, "since", -1)
+        self._guarded("resolver", self.resolve)
         with self._lock:
             rows = self._ring.since(since)
         who = self.identity
-        head = {"run": who.run, "rank": who.rank, "node": who.node, "attempt": attempt, "world_size": who.world_size,
-                "strategy": self.strategy}  # fmt: skip
+        head = {
+            **who.labels(), "rank": who.rank, "process": self._process, "world_size": who.world_size,
+            "strategy": self.strategy,
+        }  # fmt: skip
         return Answer(document(rows, **head), JSON)
 
     def _run(self) -> None:
@@ -203,7 +206,7 @@ class Publisher:
             if self.server and not self._announced:
                 self._guarded("referee", self._tell)
             if self._resolver.endless and not self.errors.counts["monitor"]:
-                self.errors.add("monitor", "one step took 20,000 marks: does the loop call step_done()?")
+                self.errors.add("monitor", f"one step took {MAX_MARKS:,} marks: does the loop call step_done()?")
             if self._entry and now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_SECONDS
                 self._guarded("discovery", self._entry.touch)
@@ -242,9 +245,9 @@ def public_host(address: str) -> str:
     """The address itself; or, for one that means all interfaces, the one that leads to the job's master or out."""
     if address not in ("", "0.0.0.0", "::"):
         return address
-    master = os.environ.get("STEPSCOPE_HOST") or os.environ.get("MASTER_ADDR") or "192.0.2.1"
-    if os.environ.get("STEPSCOPE_HOST"):
-        return master
+    if named := os.environ.get("STEPSCOPE_HOST"):
+        return named
+    master = os.environ.get("MASTER_ADDR") or "192.0.2.1"
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
             probe.connect((master, 9))

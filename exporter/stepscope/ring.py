@@ -44,6 +44,6 @@ def _sum(record: StepRecord) -> list[list[float]]:
 
 
 def document(rows: list[str], **head: object) -> str:
-    """The page's JSON. ``head`` says whose rows they are: attempt, rank, node, run, world_size, strategy."""
+    """The page's JSON. ``head`` says whose rows they are: run, rank, node, process, world_size, strategy."""
     start = json.dumps({**head, "phases": PHASES})
     return f'{start[:-1]}, "steps": [{",".join(rows)}]}}'

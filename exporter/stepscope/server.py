@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
+import os
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -46,13 +49,26 @@ class PortInUse(OSError):
 class MetricsServer:
     """Serves ``pages`` by path until closed. Port 0 takes a free one."""
 
-    def __init__(self, pages: Mapping[str, Route], *, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Route],
+        *,
+        port: int,
+        address: str = "127.0.0.1",
+        way_out: str = "STEPSCOPE_METRICS_PORT",
+    ) -> None:
+        """``way_out`` is where another port is chosen. Raises ``PortInUse``."""
         try:
             self._http = _Server((address, port), _handler(pages))
         except OSError as error:
-            raise PortInUse(
-                f"cannot listen on {address}:{port}: {error.strerror}. Choose another port (STEPSCOPE_METRICS_PORT)."
-            ) from error
+            taken = error.errno == errno.EADDRINUSE
+            hint = (
+                f"Choose another port ({way_out})."
+                if taken
+                else "Is it an address of this machine, and a port for you?"
+            )
+            raise PortInUse(f"cannot listen on {address}:{port}: {error.strerror}. {hint}") from error
+        _close_in_children(self._http)
         self.port: int = self._http.server_address[1]
         self._thread = threading.Thread(target=self._http.serve_forever, name="stepscope-http", daemon=True)
         self._thread.start()
@@ -61,6 +77,17 @@ class MetricsServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+
+def _close_in_children(server: ThreadingHTTPServer) -> None:
+    """A forked loader worker that outlives us must not keep the port."""
+    ours = weakref.ref(server.socket)
+
+    def close() -> None:
+        if (socket := ours()) is not None:
+            socket.close()
+
+    os.register_at_fork(after_in_child=close)
 
 
 class _Server(ThreadingHTTPServer):
@@ -74,10 +101,14 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for the connection, or close it when there are too many: silent ones count, too."""
-        if self.slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
+        if not self.slots.acquire(blocking=False):
             self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread could be started
+            self.slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:

@@ -21,14 +21,14 @@ ALL_GATHER, REDUCE_SCATTER = range(len(PHASES), len(PHASES) + 2)
 """Phases to the loop; in the record they are ``allreduce``, and named as collectives."""
 PUSH = 16
 """Added to a phase: it holds until the matching ``POP``, when what was before goes on. Alone, a phase holds until the next."""
-POP, POP_EXIT, EXIT, DONE, FLUSH, LOST = range(32, 38)
+POP, POP_EXIT, EXIT, DONE, FLUSH, LOST, NOTE = range(32, 39)
 """``EXIT``: the step's last gradient collective is over. ``POP_EXIT``: both. ``DONE``: what ``step_done`` said. ``FLUSH``:
-the loop is over. ``LOST``: a mark could not be made."""
+the loop is over. ``LOST``: marks could not be made. ``NOTE``: nothing."""
 
 _PHASE_OF = (*range(len(PHASES)), ALLREDUCE, ALLREDUCE)
 _COLLECTIVE_OF = {ALLREDUCE: "all_reduce", ALL_GATHER: "all_gather", REDUCE_SCATTER: "reduce_scatter"}
 _BEGINNERS = (DATA_WAIT, H2D, FORWARD, BACKWARD)
-"""With these a step begins. A checkpoint, an evaluation or a pause after ``step_done`` still belongs to the old one."""
+"""With these a step begins. A checkpoint or a pause after ``step_done`` still belongs to the old one."""
 
 MAX_BACKLOG = 100_000
 """Marks that wait to be resolved; the oldest are lost beyond that."""
@@ -100,13 +100,13 @@ class HostClock:
     def release(self, stamp: float) -> None:
         """There are enough."""
 
-    def keep(self, value: Any) -> Any:
-        """As it is: it is read in a moment, by the other thread."""
-        return value
-
-    def number(self, kept: Any) -> float | None:
-        local = local_scalar(kept)
+    def keep(self, value: Any) -> float | None:
+        """Read at once, which costs nothing here: a tensor may be changed in place."""
+        local = local_scalar(value)
         return None if local is None else float(local)
+
+    def number(self, kept: float | None) -> float | None:
+        return kept
 
 
 class Done(NamedTuple):
@@ -167,12 +167,13 @@ class Recorder:
     def _measure(self) -> None:
         """What a mark takes, here and now, with the loop's caches: a mark that says nothing, timed."""
         began = time.perf_counter()
-        self.mark(OTHER)
+        self.mark(NOTE)
         self.mark_seconds = time.perf_counter() - began
 
     def lost(self, error: Exception) -> None:
         """A mark could not be made: the step that it belongs to is dropped. All others are, too, if the clock has failed."""
-        self.append((LOST, None))
+        if not self.stream or self.stream[-1][0] != LOST:
+            self.append((LOST, None))
         if not isinstance(error, Exhausted):
             self.fail(error)
 
@@ -183,9 +184,14 @@ class Recorder:
             self.append, self.stamp = _nowhere, _never
             self._failed(error)
 
+    def close(self) -> None:
+        """Forget what nobody will resolve, and what comes."""
+        self.append, self.stamp = _nowhere, _never
+        self.stream.clear()
+
 
 def _nowhere(mark: Mark) -> None:
-    """Where the marks of a broken recorder go."""
+    """Where the marks of a closed recorder go."""
 
 
 def _never() -> None:
@@ -213,17 +219,18 @@ class Resolver:
         self,
         recorder: Recorder,
         *,
-        attempt: int = 0,
         limits: Limits | None = None,
         tokens: float = 0.0,
         flops: Callable[[float], float] = lambda tokens: 0.0,
         learning_rate: Callable[[], float | None] = lambda: None,
+        failed: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """``tokens`` are those of a step that does not say its own, ``flops`` a step's by its tokens, and
         ``learning_rate`` that of this moment."""
         self._recorder, self._clock = recorder, recorder.clock
-        self._attempt, self._limits = attempt, limits or Limits()
+        self._limits = limits or Limits()
         self._tokens, self._flops, self._learning_rate = tokens, flops, learning_rate
+        self._failed = failed
         self._open = _Open()
         self._stack: list[int] = []
         self._phase = OTHER
@@ -266,9 +273,11 @@ class Resolver:
             self._phase = entered
             self._open.checkpointed |= entered == CHECKPOINT
         elif code == DONE:
-            self._finish(Done(*said))
+            record = self._finish(Done(*said))
         elif code in (POP, POP_EXIT):
             self._phase = self._stack.pop() if self._stack else OTHER
+        elif code == EXIT:
+            self._phase = OTHER
         if code in (EXIT, POP_EXIT):
             self._exit()
         return record
@@ -293,14 +302,13 @@ class Resolver:
         step.before = [a + b for a, b in zip(step.before, step.after, strict=True)]
         step.after = [0.0] * len(PHASES)
         step.exited = True
-        self._phase = OTHER
 
-    def _finish(self, done: Done) -> None:
-        if self._open.done:  # two in a row, and nothing between them
-            self._end()
+    def _finish(self, done: Done) -> StepRecord | None:
+        record = self._end() if self._open.done else None  # nothing began a step between two that are done
         self._open.done = done
         self._phase = OTHER if not self._stack else self._phase
         self.overhead_seconds += self._open.marks * self._recorder.mark_seconds
+        return record
 
     def _end(self) -> StepRecord | None:
         """Close the open step where the next one begins. None for one that is not whole."""
@@ -309,9 +317,10 @@ class Resolver:
         self._phase = OTHER
         done = step.done
         assert done is not None
-        self.dropped += done.number - self._counted - 1 + step.spoiled
+        further = done.number - self._counted
+        self.dropped += further - 1 + step.spoiled
         self._counted = done.number
-        self._step = done.step if done.step is not None and done.step > self._step else self._step + 1
+        self._step = done.step if done.step is not None and done.step > self._step else self._step + further
         return None if step.spoiled else self._record(step, done)
 
     def _record(self, step: _Open, done: Done) -> StepRecord:
@@ -319,7 +328,6 @@ class Resolver:
         tokens = self._tokens if done.tokens is None else done.tokens
         return StepRecord(
             step=self._step,
-            attempt=self._attempt,
             before=[[seconds] for seconds in before],
             after=[[seconds] for seconds in after],
             ended=[self._clock.epoch(self._since)],
@@ -331,8 +339,15 @@ class Resolver:
             checkpointed=step.checkpointed,
         )
 
+    def _number(self, kept: Any) -> float | None:
+        try:
+            return self._clock.number(kept)
+        except Exception as error:
+            self._failed(error)
+            return None
+
     def _learning(self, done: Done) -> Learning | None:
-        loss, norm = self._clock.number(done.loss), self._clock.number(done.gradient_norm)
+        loss, norm = self._number(done.loss), self._number(done.gradient_norm)
         rate = self._learning_rate() if done.learning_rate is None else done.learning_rate
         if loss is None and norm is None and rate is None:
             return None

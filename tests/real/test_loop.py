@@ -91,19 +91,19 @@ def test_a_checkpoint_on_rank_0_alone_is_its_own(train):
 
 
 def test_a_rank_that_is_killed_is_missed_and_comes_back(train):
-    """SIGKILL half-way, and the job is started again. A referee outside goes on with the new attempt."""
+    """SIGKILL half-way, and the job is started again. A referee outside goes on with the new processes."""
     plan = {"steps": 120, "width": 256, "milliseconds": 20, "slow_rank": 0, "where": "other"}
     first = train(2, finish=False, **plan)
     puller = Puller(lambda: [f"127.0.0.1:{first.port + rank}" for rank in range(2)])
     until(puller, lambda alignment: alignment.referee and alignment.referee.outcomes["complete"] > 10)
-    assert puller.view(lambda alignment: alignment.attempt) == 0
+    assert puller.view(lambda alignment: alignment.starts) == 1
     os.kill(worker_pid(first, rank=1), signal.SIGKILL)
     assert first.process.wait(60) != 0
     before = puller.view(lambda alignment: alignment.referee.outcomes["complete"])
 
-    again = train(2, port=first.port, env={"SLURM_RESTART_COUNT": "1"}, **plan)
+    again = train(2, port=first.port, **plan)
     until(puller, lambda alignment: alignment.referee.outcomes["complete"] >= before + 119)
-    assert puller.view(lambda alignment: alignment.attempt) == 1
+    assert puller.view(lambda alignment: alignment.starts) == 2
     assert puller.view(lambda alignment: alignment.referee.late_steps[0]) > 90
     assert again.value("training_steps_total") == 120
     puller.close()

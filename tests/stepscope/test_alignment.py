@@ -17,10 +17,9 @@ def rows(steps, *, slow=False, collective=True):
     return [[step, *seconds, *(after if collective else [])] for step in steps]
 
 
-def answer(rank, steps, *, attempt=0, world=2, node="a", strategy="ddp", run="r", **more):
-    return Steps(
-        run=run, rank=rank, node=node, attempt=attempt, world_size=world, strategy=strategy, rows=rows(steps, **more)
-    )
+def answer(rank, steps, *, start=0, world=2, node="a", strategy="ddp", run="r", **more):
+    return Steps(run=run, rank=rank, node=node, process=f"{rank} of start {start}", world_size=world, strategy=strategy,
+                 rows=rows(steps, **more))  # fmt: skip
 
 
 def test_complete_steps_are_judged():
@@ -58,17 +57,21 @@ def test_a_rank_that_comes_late_is_waited_for():
     assert alignment.referee.outcomes["complete"] == 99
 
 
-def test_a_restart_never_mixes_with_what_was_before():
-    """Steps are replayed under a new attempt; what was open is incomplete, and late answers of the old one are ignored."""
+@pytest.mark.parametrize("first", [8, 0])
+def test_a_restart_never_mixes_with_what_was_before(first):
+    """Steps are replayed by other processes, from a checkpoint or from 0; what was open is incomplete, and late answers of
+    the processes of before are ignored."""
     alignment = Alignment()
     for rank in (0, 1):
         alignment.add(answer(rank, range(10)), 0.0)
     alignment.add(answer(0, [10, 11]), 1.0)
-    alignment.add(answer(0, [8, 9, 10], attempt=1), 2.0)
+    replayed = range(first, first + 3)
+    alignment.add(answer(0, replayed, start=1), 2.0)
     alignment.add(answer(1, [10, 11]), 2.0)
-    alignment.add(answer(1, [8, 9, 10], attempt=1, slow=True), 2.0)
+    alignment.add(answer(1, replayed, start=1, slow=True), 2.0)
     assert alignment.referee.outcomes == {"complete": 11, "incomplete": 2, "dropped": 0, "unsupported": 0}
     assert alignment.referee.late_seconds[BACKWARD][1] == pytest.approx(2 * 0.5)
+    assert alignment.starts == 2
 
 
 def test_another_world_size_begins_anew():
@@ -77,7 +80,7 @@ def test_another_world_size_begins_anew():
     for rank in range(2):
         alignment.add(answer(rank, range(5)), 0.0)
     for rank in range(3):
-        alignment.add(answer(rank, range(5, 9), attempt=1, world=3), 1.0)
+        alignment.add(answer(rank, range(5, 9), start=1, world=3), 1.0)
     assert len(alignment.referee.nodes) == 3
     assert alignment.referee.outcomes["complete"] == 3
 
@@ -116,8 +119,11 @@ def test_another_runs_answers_are_ignored():
     """A stale entry in the discovery folder."""
     alignment = Alignment()
     alignment.add(answer(0, range(3)), 0.0)
-    alignment.add(answer(1, range(3), run="other", attempt=5), 0.0)
+    alignment.add(answer(1, range(3), run="other", start=5), 0.0)
     assert (alignment.run, alignment.referee) == ("r", None)
+    named = Alignment(run="other")
+    named.add(answer(0, range(3)), 0.0)
+    assert named.nodes == {}
 
 
 def record(step, collective=True):
@@ -129,9 +135,9 @@ def test_a_ring_serves_what_is_new():
     ring = StepRing(capacity=5)
     for step in range(8):
         ring.add(record(step, collective=step != 6))
-    head = {"run": "r", "rank": 1, "node": "a", "attempt": 3, "world_size": 2, "strategy": "ddp"}
+    head = {"run": "r", "rank": 1, "node": "a", "process": "p", "world_size": 2, "strategy": "ddp"}
     (steps,) = parse_steps(json.loads(document(ring.since(4), **head)))
-    assert (steps.rank, steps.attempt, steps.last) == (1, 3, 7)
+    assert (steps.rank, steps.process, steps.last) == (1, "p", 7)
     assert [list(row) for row in steps.rows] == [
         [5, *[0.125] * 8, *[0.25] * 8], [6, *[0.375] * 8], [7, *[0.125] * 8, *[0.25] * 8],
     ]  # fmt: skip
@@ -140,7 +146,7 @@ def test_a_ring_serves_what_is_new():
 
 
 GOOD = json.loads(
-    document([json.dumps(rows([1])[0])], run="r", rank=0, node="a", attempt=0, world_size=2, strategy="ddp")
+    document([json.dumps(rows([1])[0])], run="r", rank=0, node="a", process="p", world_size=2, strategy="ddp")
 )
 
 

@@ -5,20 +5,20 @@ import pytest
 from stepscope.identity import Identity, IdentityError
 
 TORCHRUN = {
-    "RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2",
+    "RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4",
     "TORCHELASTIC_RUN_ID": "llm-7b", "MASTER_ADDR": "a", "MASTER_PORT": "1",
 }  # fmt: skip
 SLURM = {
     "SLURM_PROCID": "9", "SLURM_NTASKS": "16", "SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "8", "SLURM_JOB_ID": "4711",
-    "SLURMD_NODENAME": "gpu-03", "SLURM_RESTART_COUNT": "1", "SLURM_NNODES": "2",
+    "SLURMD_NODENAME": "gpu-03", "SLURM_NNODES": "2",
 }  # fmt: skip
 
 
 def test_torchruns_variables():
-    """Rank, world, local rank, run and restarts."""
+    """Rank, world, local rank and run."""
     who = Identity.from_env({**TORCHRUN, "STEPSCOPE_NODE": "host-1"})
     assert (who.rank, who.world_size, who.local_rank, who.local_world_size) == (5, 16, 1, 4)
-    assert (who.run, who.node, who.attempt) == ("llm-7b", "host-1", 2)
+    assert (who.run, who.node) == ("llm-7b", "host-1")
     assert not who.one_node
 
 
@@ -26,7 +26,7 @@ def test_slurms_variables():
     """The run is named after the job, the node as Slurm calls it."""
     who = Identity.from_env(SLURM)
     assert (who.rank, who.world_size, who.local_rank, who.local_world_size) == (9, 16, 1, 8)
-    assert (who.run, who.node, who.attempt) == ("slurm-4711", "gpu-03", 1)
+    assert (who.run, who.node) == ("slurm-4711", "gpu-03")
 
 
 def test_torchrun_under_slurm_is_torchruns():
@@ -38,9 +38,17 @@ def test_torchrun_under_slurm_is_torchruns():
 def test_without_a_launcher_it_is_one_process():
     """Rank 0 of 1."""
     who = Identity.from_env({})
-    assert (who.rank, who.world_size, who.attempt, who.one_node) == (0, 1, 0, True)
+    assert (who.rank, who.world_size, who.one_node) == (0, 1, True)
     assert who.run
     assert who.node
+
+
+def test_without_local_ranks_they_follow_from_the_machine():
+    """``mp.spawn`` on one machine; one GPU a pod, where nobody says how many are local."""
+    spawned = Identity.from_env({}, rank=3, world_size=4)
+    assert (spawned.local_rank, spawned.one_node) == (3, True)
+    pod = Identity.from_env({"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "job-master-0"})
+    assert (pod.local_rank, pod.one_node) == (0, False)
 
 
 def test_an_id_that_torchrun_drew_is_shortened(monkeypatch):

@@ -1,5 +1,6 @@
 """The monitor in one process: what a loop calls, what is published, and what may fail."""
 
+import copy
 import json
 import logging
 import socket
@@ -8,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -170,9 +171,7 @@ def test_the_rank_says_who_and_what_it_is(make):
     """Labels, run info, loss, learning rate, memory: what is known."""
     model = nn.Linear(100, 10)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.25)
-    monitor = make(
-        Identity(run="r", node="host", attempt=3), model=model, tokens_per_step=64, unit="samples", clip_norm=1.0
-    )
+    monitor = make(Identity(run="r", node="host"), model=model, tokens_per_step=64, unit="samples", clip_norm=1.0)
     monitor.wrap(model, optimizer)
     for _ in monitor.batches(range(3)):
         with monitor.phase("forward"):
@@ -194,7 +193,7 @@ def test_the_rank_says_who_and_what_it_is(make):
     assert kinds == {"parameters": 4 * 1010, "gradients": 4 * 1010, "optimizer": 8 * 1010}
     info = next(key for key in found if key[0] == "training_run_info")
     assert info[1:] == ("Linear", "1010", "fp32", "1", "64", "samples", "unknown")
-    assert json.loads(fetch(address(monitor), "/steps"))["attempt"] == 3
+    assert json.loads(fetch(address(monitor), "/steps"))["run"] == "r"
 
 
 def test_what_is_not_known_is_absent(make, caplog):
@@ -238,6 +237,105 @@ def test_a_loss_that_is_no_number_is_counted(make):
     found = page(monitor)
     assert found["training_nonfinite_steps_total",] == 5
     assert found["training_loss",] != found["training_loss",]
+
+
+def test_a_loss_is_what_it_was_when_it_was_said(make):
+    """Although the loop changes the tensor in place."""
+    monitor, loss = make(), torch.tensor(2.0)
+    for _ in monitor.batches([1]):
+        monitor.step_done(loss=loss)
+        loss += 1000
+    monitor.flush()
+    assert page(monitor)["training_loss",] == 2.0
+
+
+def test_a_loss_that_is_no_single_number_is_counted_and_absent(make):
+    """One per sample, or a text: all else is published."""
+    monitor = make()
+    train(monitor, loss=torch.ones(4), grad_norm="large")
+    found = page(monitor)
+    assert ("training_loss",) not in found
+    assert found["training_steps_total",] == 5
+    assert found["stepscope_errors_total", "loss"] == 10
+
+
+def test_a_watched_model_can_be_saved_and_copied(make, tmp_path):
+    """The hook stays behind; the copy trains without a monitor."""
+    model = nn.Linear(4, 1)
+    monitor = make(model=model)
+    monitor.wrap(model)
+    torch.save(model, tmp_path / "model.pt")
+    for other in (torch.load(tmp_path / "model.pt", weights_only=False), copy.deepcopy(model)):
+        other(torch.ones(2, 4)).sum().backward()
+        assert other.weight.grad is not None
+    assert page(monitor)["training_phase_seconds_total", "backward"] == 0
+
+
+def test_hooks_do_not_pile_up_on_a_parameter_that_the_model_returns(make):
+    """Such as a temperature."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = nn.Linear(4, 1), nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            return {"loss": (self.layer(x) * self.scale).sum(), "scale": self.scale}
+
+    model = Model()
+    monitor = make(model=model)
+    monitor.wrap(model)
+    for _ in monitor.batches(range(20)):
+        model(torch.ones(2, 4))["loss"].backward()
+        monitor.step_done()
+    monitor.flush()
+    assert not model.scale._backward_hooks
+    assert page(monitor)["training_phase_seconds_total", "backward"] > 0
+
+
+@dataclass
+class Inner:
+    parts: list
+
+
+@dataclass(slots=True)
+class Output:
+    inner: Inner
+    note: str = ""
+
+
+def test_outputs_of_any_shape_are_found(make):
+    """A dataclass with slots, that holds one that holds a list."""
+
+    class Model(nn.Linear):
+        def forward(self, x):
+            return Output(Inner([super().forward(x).sum()]))
+
+    model = Model(4, 1)
+    monitor = make(model=model)
+    monitor.wrap(model)
+    for _ in monitor.batches(range(5)):
+        model(torch.ones(2, 4)).inner.parts[0].backward()
+        monitor.step_done()
+    monitor.flush()
+    found = page(monitor)
+    assert found["training_phase_seconds_total", "backward"] > 0
+    assert found["stepscope_errors_total", "collectives"] == 0
+
+
+def test_a_model_without_parameters_is_watched_as_well(make):
+    """No device, no dtype, nothing to count."""
+    monitor = make(model=nn.ReLU())
+    train(monitor)
+    assert page(monitor)["training_steps_total",] == 5
+
+
+def test_a_closed_monitor_keeps_nothing(make):
+    """The loop may go on with it."""
+    monitor = make()
+    monitor.close()
+    train(monitor, steps=100)
+    assert len(monitor._recorder.stream) == 0
 
 
 # What may fail --------------------------------------------------------------------------------------------------------

@@ -65,11 +65,29 @@ def test_a_node_serves_what_its_ranks_serve(ranks):
     assert f'stepscope_rank_up{{port="{gone.port}"}} 0' in text
 
 
+def test_what_ranks_and_node_both_publish_is_there_once(ranks):
+    """NVML in both, for example; and another program on a rank's port is no rank."""
+
+    class Steps:
+        name = "steps"
+
+        def text(self):
+            return PAGE.format(rank=1)
+
+    other = MetricsServer({"/metrics": lambda query: Answer("# a comment\nhello\n")}, port=0)
+    endpoint = NodeEndpoint([f"127.0.0.1:{ranks[0].port}", f"127.0.0.1:{other.port}"], [Steps()])
+    lines = endpoint.metrics({}).body.splitlines()
+    assert len(lines) == len(set(lines))
+    assert sum(line.startswith("# TYPE steps_total") for line in lines) == 1
+    assert f'stepscope_rank_up{{port="{other.port}"}} 0' in lines
+    other.close()
+
+
 def test_step_records_are_passed_on_with_the_query(ranks):
     """A list of the ranks' documents; what is no number is not passed on."""
     endpoint = NodeEndpoint([f"127.0.0.1:{server.port}" for server in ranks])
-    found = json.loads(endpoint.steps({"since": "-1", "attempt": "3", "x": "y z"}).body)
-    assert found == [{"rank": rank, "since": "-1", "attempt": "3"} for rank in (1, 2)]
+    found = json.loads(endpoint.steps({"since": "-1", "x": "y z"}).body)
+    assert found == [{"rank": rank, "since": "-1"} for rank in (1, 2)]
 
 
 class Sensor:

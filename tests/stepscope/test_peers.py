@@ -20,8 +20,8 @@ from stepscope.server import JSON, Answer, MetricsServer
 class Rank:
     """A rank's page; rank 1's backward is half a second longer than the others'."""
 
-    def __init__(self, rank, world=2, port=0, attempt=0):
-        self.rank, self.world, self.attempt, self.asked = rank, world, attempt, []
+    def __init__(self, rank, world=2, port=0):
+        self.rank, self.world, self.process, self.asked = rank, world, f"{rank} of start 0", []
         self.ring = StepRing()
         self.server = MetricsServer({"/steps": self.steps, "/metrics": lambda query: Answer("up 1\n")}, port=port)
         self.address = f"127.0.0.1:{self.server.port}"
@@ -34,11 +34,10 @@ class Rank:
 
     def steps(self, query):
         self.asked.append(int(query["since"]))
-        since = int(query["since"]) if query["attempt"] == str(self.attempt) else -1
-        return Answer(self.document(since), JSON)
+        return Answer(self.document(self.asked[-1]), JSON)
 
     def document(self, since):
-        return document(self.ring.since(since), run="r", rank=self.rank, node="a", attempt=self.attempt,
+        return document(self.ring.since(since), run="r", rank=self.rank, node="a", process=self.process,
                         world_size=self.world, strategy="ddp")  # fmt: skip
 
 
@@ -102,16 +101,16 @@ def test_a_rank_that_does_not_answer_is_asked_less_and_less_often(ranks, puller,
 
 
 def test_a_restart_is_noticed_and_read_from_its_beginning(ranks, puller):
-    """The new attempt replays steps that the old one had done."""
+    """The new processes replay steps that the old ones had done."""
     for rank in ranks:
         rank.run(range(10))
     puller.sweep()
     for rank in ranks:
-        rank.attempt, rank.ring = 1, StepRing()
+        rank.process, rank.ring = f"{rank.rank} of start 1", StepRing()
         rank.run(range(6, 9))
     puller.sweep()
     puller.sweep()
-    assert puller.view(lambda alignment: alignment.attempt) == 1
+    assert puller.view(lambda alignment: alignment.starts) == 2
     assert complete(puller) == 9 + 2
 
 
@@ -126,6 +125,27 @@ def test_a_node_answers_for_its_ranks(ranks):
     puller.sweep()
     puller.sweep()
     assert complete(puller) == 3
+    puller.close()
+    node.close()
+
+
+def test_behind_a_node_no_rank_is_skipped_that_is_behind_or_silent(ranks):
+    """Rank 1 is a step behind, then its page times out once: its rows are asked for all the same."""
+    asked, silences = [], [False, False, True, False]
+
+    def steps(query):
+        asked.append(int(query["since"]))
+        answering = ranks[:1] if silences.pop(0) else ranks
+        return Answer(f"[{','.join(rank.document(asked[-1]) for rank in answering)}]", JSON)
+
+    node = MetricsServer({"/steps": steps}, port=0)
+    puller = Puller(lambda: [f"127.0.0.1:{node.port}"])
+    for ahead, behind in ((range(3), range(2)), (range(3, 6), ()), ((), range(2, 5)), ((), [5])):
+        ranks[0].run(ahead)
+        ranks[1].run(behind)
+        puller.sweep()
+    assert asked == [-1, 1, 1, 1]
+    assert complete(puller) == 5
     puller.close()
     node.close()
 

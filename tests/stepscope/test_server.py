@@ -1,6 +1,8 @@
 """The library's own HTTP server."""
 
 import gzip
+import os
+import signal
 import socket
 import threading
 import time
@@ -111,6 +113,21 @@ def test_a_port_in_use_is_named_with_the_way_out(server):
     """Two servers cannot share a port."""
     with pytest.raises(PortInUse, match=f"127.0.0.1:{server.port}.*STEPSCOPE_METRICS_PORT"):
         MetricsServer({}, port=server.port)
+
+
+def test_a_forked_child_does_not_keep_the_port():
+    """A loader worker may outlive the rank that started it."""
+    server = MetricsServer({}, port=0)
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    try:
+        server.close()
+        MetricsServer({}, port=server.port).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_scraper_that_hangs_does_not_hold_up_others(server):

@@ -62,7 +62,7 @@ class StepscopeCallback(Guest, Callback):  # type: ignore[misc]  # Lightning's, 
         self._steps = trainer.global_step
         self._loss, self._batches = None, 0
         self._tells_fetches = self._by_hooks = False
-        if strategy_of(trainer.strategy.model) != "none":
+        if strategy_of(trainer.strategy.model, trainer.world_size) != "none":
             monitor.wrap(trainer.strategy.model, optimizer)
         self._listen(trainer, monitor)
         self._surround(trainer, monitor)
