@@ -44,7 +44,16 @@ def no_compose():
     return None if done.returncode == 0 else "no Docker engine that has the images"
 
 
-SERVICES = {"prometheus": no_prometheus, "compose": no_compose}
+def no_program(name):
+    return lambda: None if shutil.which(name) else f"not on PATH: {name}"
+
+
+SERVICES = {
+    "prometheus": no_prometheus,
+    "victoria": no_program("victoria-metrics"),
+    "kubectl": no_program("kubectl"),
+    "compose": no_compose,
+}
 
 
 EPOCH = 1_700_000_000.0

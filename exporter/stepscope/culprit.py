@@ -14,9 +14,10 @@ from stepscope.phases import PHASES
 
 SHARE = 0.08
 """Of the wall time that one rank or node must cost before it is named: jitter spreads less than this over all."""
-RANK_EXCESS = 0.4
-"""So far on the way from its equal share of last arrivals to all of them must a rank be: last in 42 % of the laps of 32
-ranks, in 70 % of two. A slow loader with two workers is late every other lap, and last in 75 % of two ranks'."""
+RANK_EXCESS = 0.3
+"""So far on the way from its equal share of last arrivals to all of them must a rank be: last in 32 % of the laps of 32
+ranks, in 48 % of four, in 65 % of two. A slow loader with two workers makes its rank late every other lap only; and of a
+node whose storage is slow, the worst rank is last in less than that."""
 NODE_EXCESS = 0.18
 """In so many more of the laps than a node's equal share must one of its ranks have arrived last."""
 NODE_SECONDS = 0.7

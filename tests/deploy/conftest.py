@@ -1,8 +1,6 @@
 """What the deployment tests share: the schemas that an API server would check with, and a ``Prometheus`` of one's own."""
 
 import json
-import os
-import shutil
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -21,23 +19,6 @@ from running_lab import free_ports, poll_until
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-
-
-def absent(binary):
-    return None if shutil.which(binary) else f"not on PATH: {binary}"
-
-
-SERVICES = {"victoria": lambda: absent("victoria-metrics"), "kubectl": lambda: absent("kubectl")}
-
-
-def pytest_collection_modifyitems(items):
-    """Skip what needs a program that is not here; those named in STEPSCOPE_REQUIRE are never skipped."""
-    required = os.environ.get("STEPSCOPE_REQUIRE", "").split()
-    missing = {name: reason for name, find in SERVICES.items() if name not in required and (reason := find())}
-    for item in items:
-        for name, reason in missing.items():
-            if item.get_closest_marker(name):
-                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 # Schemas ------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stepscope.cli import parser
+
 ROOT = Path(__file__).parents[2]
 KUBERNETES = ROOT / "deploy/kubernetes"
 BASE, EXAMPLE = KUBERNETES / "base", KUBERNETES / "example"
@@ -253,7 +255,8 @@ def test_the_pod_monitor_finds_the_examples_pods(manifest):
         (port,) = sidecar["ports"]
         assert port["name"] == endpoint(monitor)["port"]
         assert sidecar["command"][:2] == ["stepscope", "serve"]
-        assert sidecar["command"][sidecar["command"].index("--port") + 1] == str(port["containerPort"])
+        options = parser().parse_args(sidecar["command"][1:])  # as the command itself would read them
+        assert (options.port, options.address) == (port["containerPort"], "0.0.0.0")
 
 
 def test_the_sidecar_serves_as_many_ranks_as_a_pod_has(manifest):

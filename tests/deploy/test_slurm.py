@@ -53,12 +53,9 @@ class Job:
 
     def finish(self, status):
         self.paths["FINISH"].write_text(str(status), encoding="utf-8")
-        return self.wait()
-
-    def wait(self):
-        status = self.process.wait(20)
+        ended = self.process.wait(20)
         assert self.said.read_text(encoding="utf-8") == ""
-        return status
+        return ended
 
     def helpers_running(self):
         pids = map(int, self.paths["PIDS"].read_text().split())
@@ -93,8 +90,8 @@ def test_every_node_runs_its_ranks_and_one_aggregating_endpoint(job):
         assert f"--nnodes=2 --node-rank={number} --nproc-per-node=8 --master-addr=gpu-1" in line
         assert line.endswith("run=train-gpt-4711 referee=none sd=unset")
     assert len(ranks) == len(NODES)
-    assert job.log().count("stepscope serve --port 9400 --ranks 8") == len(NODES)
-    assert job.log().count("stepscope referee --targets gpu-1:9400,gpu-2:9400 --port 9399") == 1
+    assert job.log().count("stepscope serve --address 0.0.0.0 --port 9400 --ranks 8") == len(NODES)
+    assert job.log().count("stepscope referee --address 0.0.0.0 --targets gpu-1:9400,gpu-2:9400 --port 9399") == 1
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -109,7 +106,7 @@ def test_a_job_that_is_told_to_stop_cleans_up(job, poll_until):
     """Slurm's signal before the time limit."""
     job.process.send_signal(signal.SIGTERM)
     job.paths["FINISH"].write_text("0", encoding="utf-8")
-    assert job.wait() == 128 + signal.SIGTERM
+    assert job.process.wait(20) == 128 + signal.SIGTERM  # shells may say that they were ended
     assert list(job.file.parent.iterdir()) == []
     poll_until(lambda: not job.helpers_running(), "no helper is left", 10)
 

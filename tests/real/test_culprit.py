@@ -56,7 +56,7 @@ CASES = [
     (2, "forward", 0, 30, {}),
     (4, "other", 3, 40, {}),
     (2, "data_wait", 1, 40, {}),
-    (2, "data_wait", 1, 60, {"workers": 2}),
+    (4, "data_wait", 1, 80, {"workers": 2}),
     (2, "forward", 1, 40, {"strategy": "fsdp"}),
     (2, "backward", 0, 40, {"strategy": "fsdp"}),
 ]
