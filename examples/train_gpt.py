@@ -34,6 +34,8 @@ from stepscope import StepMonitor
 
 log = logging.getLogger("train_gpt")
 
+LOG_EVERY = 100
+"""So many steps."""
 STALLED_SHARE = 1 / 200
 """Of the samples, under data starvation."""
 CYCLES_PER_SECOND = 1.5e9
@@ -217,11 +219,9 @@ class Saver:
     def __init__(self, folder: Path, strategy: str, rank: int) -> None:
         self._writes = strategy == "fsdp" or rank == 0
         self._path = folder / f"{strategy}-{rank if strategy == 'fsdp' else 0}.pt"
-        self._saved = False
 
     def save(self, model: nn.Module, stall_seconds: float) -> None:
         """Atomic: a reader finds the old one or the new one."""
-        self._saved = True
         if not self._writes:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,12 +232,11 @@ class Saver:
 
     def load(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         """Back to the last checkpoint of this run, with a fresh optimizer; all ranks must call it in the same step."""
-        if self._saved:
-            state = torch.load(self._path, map_location="cpu")
-            with torch.no_grad():
-                for name, value in model.state_dict().items():
-                    local(value).copy_(state[name])
-            optimizer.state.clear()
+        state = torch.load(self._path, map_location="cpu")
+        with torch.no_grad():
+            for name, value in model.state_dict().items():
+                local(value).copy_(state[name])
+        optimizer.state.clear()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -272,7 +271,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
     parser.add_argument("--checkpoints", type=Path, default=Path("build/train_gpt"), help="folder for checkpoints")
-    parser.add_argument("--checkpoint-every", type=int, default=500, help="steps")
+    parser.add_argument("--checkpoint-every", type=int, default=100, help="steps")
     parser.add_argument("--lab", help="the lab whose faults this job suffers from, such as http://127.0.0.1:8000")
     return parser.parse_args()
 
@@ -318,13 +317,21 @@ def train(args: argparse.Namespace, device: torch.device, rank: int) -> None:
     monitor.wrap(model, optimizer)
 
     saver = Saver(args.checkpoints, args.strategy, rank)
+    saver.save(model, 0.0)  # so that there is something to go back to
     batches = iter(monitor.batches(loader))
-    exploding = False
+    exploding, began = False, time.monotonic()
+    if rank == 0:
+        log.info(
+            "training %s parameters on %d ranks",
+            f"{sum(p.numel() for p in model.parameters()):,}",
+            dist.get_world_size(),
+        )
     for step in range(args.steps) if args.steps else count():
         faults.step = step
         scale = faults.learning_rate_scale()
         if exploding and scale == 1:
             saver.load(model, optimizer)
+            log.info("step %d: back to the last checkpoint", step)
         exploding = scale != 1
         for micro in range(args.accumulate):
             batch = next(batches)
@@ -347,6 +354,10 @@ def train(args: argparse.Namespace, device: torch.device, rank: int) -> None:
         if step % args.checkpoint_every == args.checkpoint_every - 1 and not exploding:
             with monitor.phase("checkpoint"):
                 saver.save(model, faults.level("checkpoint_stall") if rank == 0 else 0.0)
+        if rank == 0 and step % LOG_EVERY == 0:
+            log.info(
+                "step %d: loss %.3f, %.1f steps a second", step, loss.item(), (step + 1) / (time.monotonic() - began)
+            )
     monitor.close()
 
 

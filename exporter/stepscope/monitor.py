@@ -338,7 +338,9 @@ class StepMonitor:
     def _say_what_is_missing(self) -> None:
         if self.identity.rank:
             return
-        if self._flops is None:
+        if self._flops is None and self._model is None:
+            log.warning("MFU is absent: give the model, or flops_per_step and peak")
+        elif self._flops is None:
             log.warning("MFU is absent: no formula for this model's FLOPs. Give flops_per_step, for example from "
                         "stepscope.flops.counted_flops(model, inputs).")  # fmt: skip
         elif self._job.peak is None:

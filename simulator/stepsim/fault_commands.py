@@ -109,7 +109,9 @@ def _call(method: str, path: str, url: str | None, port: int, **options: Any) ->
     try:
         answer = requests.request(method, base + path, headers=ACTION, timeout=10, **options)
     except requests.RequestException:
-        raise _fail(f"no simulator answers at {base}. Start one with 'make lab', or name it with --url.", 1) from None
+        raise _fail(
+            f"no lab answers at {base}. Start one with 'make lab' or 'make lab-real', or name it with --url.", 1
+        ) from None
     if answer.status_code >= 400:
         try:
             message = answer.json()["error"]

@@ -84,7 +84,7 @@ class Lab:
         deadline = time.monotonic() + READY_SECONDS
         while not _answers(part.url + ready_path):
             if process.poll() is not None:
-                raise LabError(f"{name} ended at once:\n{_tail(log)}")
+                raise LabError(f"{name} ended at once; its log, {log}, ends with:\n{_tail(log)}")
             if time.monotonic() > deadline:
                 raise LabError(f"{name} does not answer at {part.url} after {READY_SECONDS:.0f} s; its log: {log}")
             time.sleep(0.1)

@@ -92,6 +92,9 @@ class RealLab:
     def start(self, lab: Lab) -> None:
         if importlib.util.find_spec("torch") is None:
             raise LabError("a real job needs PyTorch: pip install torch (make lab-real does it)")
+        script = lab.root / "examples" / "train_gpt.py"
+        if not script.is_file():
+            raise LabError(f"there is no {script}: run this in the project's folder, or give --root")
         discovery = lab.folder / "sd"
         shutil.rmtree(discovery, ignore_errors=True)
         lab.start(
@@ -103,7 +106,7 @@ class RealLab:
         lab.start(
             "training",
             [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}",
-             "--max-restarts=10", str(lab.root / "examples" / "train_gpt.py"), "--strategy", self.strategy,
+             "--max-restarts=10", str(script), "--strategy", self.strategy,
              "--lab", lab.url("simulator"), "--checkpoints", str(lab.folder / "checkpoints"), *self.training_options],
             "/metrics", url=f"http://127.0.0.1:{self.metrics_port}",
             env={"STEPSCOPE_RUN": "gpt", "STEPSCOPE_METRICS_PORT": str(self.metrics_port), "STEPSCOPE_REFEREE": "none",

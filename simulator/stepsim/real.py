@@ -36,9 +36,9 @@ REAL_FAULTS: dict[str, Fault] = {
         Fault(
             name="straggler", target="rank",
             description="One rank computes more slowly, forward and backward. On a CPU it sleeps instead, for work would take the "
-            "other ranks' cores.",
+            "other ranks' cores. A single rank has nobody to hold up.",
             severity=Severity(meaning="factor on the rank's compute time; 1.43 is a GPU at 70 %",
-                              neutral=1.0, low=1.0, high=20.0, mild=1.3, plain=2.0, severe=4.0),
+                              neutral=1.0, low=1.0, high=20.0, mild=1.2, plain=1.43, severe=2.5),
         ),
         Fault(
             name="data_starvation", target="run",
@@ -56,7 +56,8 @@ REAL_FAULTS: dict[str, Fault] = {
         ),
         Fault(
             name="checkpoint_stall", target="run",
-            description="Rank 0 writes its checkpoints to a slow disk: all others wait for it in the next all-reduce.",
+            description="Rank 0 writes its checkpoints, one in 100 steps, to a slow disk: all others wait for it in the next "
+            "all-reduce.",
             severity=Severity(meaning="further seconds per checkpoint", neutral=0.0, low=0.0, high=60.0, mild=1.0, plain=3.0,
                               severe=10.0),
         ),

@@ -37,7 +37,7 @@ async function change(path, options) {
     const answer = await fetch(path, options);
     if (!answer.ok) byId("error").textContent = (await answer.json()).error;
   } catch {
-    byId("error").textContent = "the simulator does not answer";
+    byId("error").textContent = "the lab does not answer";
   }
   await refresh();
 }
@@ -52,15 +52,17 @@ const start = (fault) =>
 const stop = (id) => change(`/faults/${id}`, { method: "DELETE", headers: action });
 
 function drawChart(trace) {
-  const known = trace.filter((point) => point.utilization !== null && point.mfu !== null);
+  const known = trace.filter((point) => point.mfu !== null);
   if (known.length < 2) return;
   const last = known[known.length - 1].time;
   const x = (point) => (600 * (1 - (last - point.time) / 300)).toFixed(1);
   const y = (ratio) => (180 * (1 - Math.min(1, ratio))).toFixed(1);
   const along = (points, key) => points.map((point) => `${x(point)},${y(point[key])}`).join(" L");
-  byId("util-line").setAttribute("d", `M${along(known, "utilization")}`);
   byId("mfu-line").setAttribute("d", `M${along(known, "mfu")}`);
-  byId("gap").setAttribute("d", `M${along(known, "utilization")} L${along([...known].reverse(), "mfu")} Z`);
+  const used = known.filter((point) => point.utilization !== null); // a job without GPUs has none
+  if (used.length < 2) return;
+  byId("util-line").setAttribute("d", `M${along(used, "utilization")}`);
+  byId("gap").setAttribute("d", `M${along(used, "utilization")} L${along([...used].reverse(), "mfu")} Z`);
 }
 
 function drawPath(shares) {
@@ -115,13 +117,14 @@ async function refresh() {
   try {
     status = await (await fetch("/status")).json();
   } catch {
-    byId("job").textContent = "the simulator does not answer";
+    byId("job").textContent = "the lab does not answer";
     return;
   }
   if (!byId("buttons").children.length) await offerFaults();
   const job = status.job;
   byId("job").textContent = `${job.ranks} × ${job.accelerator} on ${job.nodes} node${job.nodes > 1 ? "s" : ""}, ${job.model}`;
   byId("utilization").textContent = percent(status.utilization);
+  byId("no-gpu").hidden = status.utilization !== null || status.mfu === null;
   byId("mfu").textContent = percent(status.mfu);
   byId("step").textContent = duration(status.step_seconds);
   show("loss", status.loss);
