@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from running_lab import poll_until
 from stepsim.board import ActiveFault, FaultBoard
 from stepsim.engine import Engine
 from stepsim.job import load_job
@@ -54,6 +55,12 @@ SERVICES = {
     "kubectl": no_program("kubectl"),
     "compose": no_compose,
 }
+
+
+@pytest.fixture(scope="session", name="poll_until")
+def poll_until_fixture():
+    """The one way to wait for something."""
+    return poll_until
 
 
 EPOCH = 1_700_000_000.0

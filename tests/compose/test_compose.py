@@ -104,8 +104,7 @@ def test_the_compose_file_keeps_its_promises():
     assert lasting.keys() == {"simulator", "prometheus", "alertmanager", "grafana"}
     megabytes = {"g": 1024, "m": 1}
     limits = {
-        name: int(service["mem_limit"][:-1]) * megabytes[service["mem_limit"][-1]]
-        for name, service in services.items()
+        name: int(service["mem_limit"][:-1]) * megabytes[service["mem_limit"][-1]] for name, service in services.items()
     }
     assert sum(limits[name] for name in lasting) <= 2.5 * 1024
     assert sum(limits.values()) - limits["past"] <= 4 * 1024  # the past is written before anything else starts

@@ -133,11 +133,6 @@ def manifest():
 # Programs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="session", name="poll_until")
-def poll_until_fixture():
-    return poll_until
-
-
 @pytest.fixture(scope="session", name="free_ports")
 def free_ports_fixture():
     return free_ports

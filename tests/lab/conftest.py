@@ -4,13 +4,7 @@ import signal
 
 import pytest
 
-from running_lab import Lab, poll_until
-
-
-@pytest.fixture(scope="session", name="poll_until")
-def poll_until_fixture():
-    """The one way to wait for something."""
-    return poll_until
+from running_lab import Lab
 
 
 @pytest.fixture

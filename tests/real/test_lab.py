@@ -45,7 +45,7 @@ def test_all_targets_are_up(lab, poll_until):
 
 def test_every_recorded_series_of_the_dashboards_exists(lab, poll_until):
     """Those that need a GPU are absent, and not zero."""
-    used = {name for name in RECORDED if re.search(rf"\\b{re.escape(name)}\\b", DASHBOARDS)}
+    used = {name for name in RECORDED if re.search(rf"\b{re.escape(name)}\b", DASHBOARDS)}
     assert len(used) > 5
     for name in sorted(set(RECORDED) - NEED_A_GPU - EMPTY_WHEN_HEALTHY):
         poll_until(lambda name=name: lab.query(f"{{__name__='{name}'}}"), name, 90)
