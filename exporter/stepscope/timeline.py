@@ -101,9 +101,10 @@ class HostClock:
         """There are enough."""
 
     def keep(self, value: Any) -> float | None:
-        """Read at once, which costs nothing here: a tensor may be changed in place."""
-        local = local_scalar(value)
-        return None if local is None else float(local)
+        """Read at once: a tensor may be changed in place."""
+        if hasattr(value, "placements"):
+            value = local_scalar(value)
+        return None if value is None else value.item() if hasattr(value, "item") else float(value)
 
     def number(self, kept: float | None) -> float | None:
         return kept
