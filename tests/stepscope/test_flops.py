@@ -95,10 +95,10 @@ def test_where_a_peak_comes_from_is_said():
 
 
 def test_a_measured_peak_is_what_a_matrix_product_reaches():
-    """Repeatable within a factor of two on a shared machine, and in the range of real processors."""
+    """Repeatable within a factor of four on a shared machine, and in the range of real processors."""
     one, two = (measured_peak(torch.device("cpu"), torch.float32, seconds=0.3) for _ in range(2))
     assert 1e9 < one < 1e14
-    assert 0.5 < one / two < 2
+    assert 0.25 < one / two < 4
 
 
 def test_memory_is_counted_by_kind():
