@@ -47,7 +47,7 @@ def test_a_pause_outside_every_timer_is_found(train):
     steps = [run.value("training_phase_seconds_total", rank) for rank in (0, 1)]
     assert steps[1] == pytest.approx(steps[0], rel=0.03)
     assert run.phases(1)["allreduce"] - run.phases(0)["allreduce"] > 0.045 * 58
-    assert 0.05 * 60 < run.phases(0)["other"] < 0.058 * 60
+    assert 0.05 * 60 < run.phases(0)["other"] < 0.065 * 60
     assert late_share(run, rank="0", phase="other") > 0.9 * late_share(run, rank="0") > 0.3
 
 

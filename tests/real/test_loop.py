@@ -83,7 +83,7 @@ def test_a_checkpoint_on_rank_0_alone_is_its_own(train):
     """The others wait for it in the next all-reduce; it is on the critical path as a checkpoint."""
     run = train(2, steps=30, checkpoint_every=10, milliseconds=150)
     run.wait_for_referee(29)
-    assert 0.45 <= run.phases(0)["checkpoint"] < 0.5
+    assert 0.45 <= run.phases(0)["checkpoint"] < 0.6
     assert run.phases(1)["checkpoint"] == 0
     path = run.value("training_critical_path_seconds_total", phase="checkpoint")
     assert path > 0.28  # the third one comes after the last lap
