@@ -56,7 +56,6 @@ CASES = [
     (2, "forward", 0, 30, {}),
     (4, "other", 3, 40, {}),
     (2, "data_wait", 1, 40, {}),
-    (4, "data_wait", 1, 80, {"workers": 2}),
     (2, "forward", 1, 40, {"strategy": "fsdp"}),
     (2, "backward", 0, 40, {"strategy": "fsdp"}),
 ]
@@ -74,7 +73,7 @@ def windows(train):
 
 
 def test_rank_and_cause_are_right_in_nearly_all_windows(windows):
-    """Forward, backward, other and data wait, DDP and FSDP, a loader with and without workers: 95 % of 300 and more."""
+    """Forward, backward, other and data wait, DDP and FSDP: 95 % of 300 and more."""
     judged = [(expected, verdict) for expected, verdicts in windows for verdict in verdicts]
     right = [verdict is not None and (verdict.index, verdict.phase) == expected for expected, verdict in judged]
     assert len(judged) > 300
@@ -88,11 +87,11 @@ def table(windows):
     )
 
 
-def test_lateness_in_bursts_is_still_named(windows):
-    """With two workers a slow dataset makes the rank late every other batch."""
-    expected, verdicts = windows[4]
-    named = [verdict for verdict in verdicts if verdict and (verdict.index, verdict.phase) == expected]
-    assert len(named) >= 0.9 * len(verdicts), table(windows)
+def test_lateness_in_bursts_is_still_named(train):
+    """With two workers a slow dataset makes the rank late every other batch: a minute's worth of laps names it."""
+    run = train(2, steps=230, slow_rank=1, where="data_wait", milliseconds=60, workers=2)
+    verdicts = run.verdicts(200, stride=5)
+    assert {(verdict.index, verdict.phase) if verdict else None for verdict in verdicts} == {(1, "data_wait")}
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import sys
 import time
 
@@ -27,9 +28,9 @@ rank = dist.get_rank()
 slow = plan["milliseconds"] / 1000 if rank == plan["slow_rank"] else 0.0
 
 
-def drag(where):
+def drag(where, factor=1.0):
     if slow and plan["where"] == where:
-        time.sleep(slow)
+        time.sleep(factor * slow)
 
 
 class Numbers(Dataset):
@@ -38,7 +39,7 @@ class Numbers(Dataset):
 
     def __getitem__(self, index):
         if index % plan["batch"] == 0:
-            drag("data_wait")
+            drag("data_wait", random.uniform(0.5, 1.5))  # no two batches take the same
         return torch.randn(plan["width"])
 
 

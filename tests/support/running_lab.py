@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -20,7 +21,7 @@ def free_ports(count):
     while True:
         with contextlib.ExitStack() as taken:
             try:
-                first = _bind(taken, 0)
+                first = _bind(taken, random.randrange(20_000, 30_000))  # nobody is given one of these by chance
                 for further in range(1, count):
                     _bind(taken, first + further)
             except OSError:
