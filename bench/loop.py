@@ -69,8 +69,7 @@ class Stepscope:
 
     def __init__(self, model: Any, optimizer: torch.optim.Optimizer, recording: Cost, split: Cost) -> None:
         for name in ("_forward_ended", "_first_gradient", "_ready", "_done"):
-            action = getattr(collectives.Collectives, name)
-            setattr(collectives.Collectives, name, _timed_method(split, action))
+            setattr(collectives.Collectives, name, split.of(getattr(collectives.Collectives, name)))
         self.monitor = StepMonitor.from_env(model=model.module, tokens_per_step=1024)
         self.monitor.wrap(model, optimizer)
         self._recording = recording
@@ -84,15 +83,6 @@ class Stepscope:
         entered = self._phases[phase]
         self._recording.of(entered.__enter__)()
         self._left = entered.__exit__
-
-
-def _timed_method(cost: Cost, action: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, *args: Any) -> None:
-        began = time.perf_counter()
-        action(self, *args)
-        cost.open += time.perf_counter() - began
-
-    return call
 
 
 class Stamps:

@@ -129,7 +129,7 @@ def node_scrape() -> Iterator[Result]:
         ]
         endpoint = NodeEndpoint([f"127.0.0.1:{base + rank}" for rank in range(8)])
         try:
-            while endpoint.metrics({}).body.count("stepscope_rank_up") < 8 or "} 0\n" in _up(endpoint):
+            while _ranks_up(endpoint) < 8:
                 time.sleep(0.2)
             seconds = median(timed(lambda: endpoint.metrics({})) for _ in range(40))
         finally:
@@ -139,9 +139,9 @@ def node_scrape() -> Iterator[Result]:
     yield Result(name="a scrape of 8 local ranks", value=1000 * seconds, unit="ms", target=50, better="lower")
 
 
-def _up(endpoint: NodeEndpoint) -> str:
-    lines = endpoint.metrics({}).body.splitlines(keepends=True)
-    return "".join(line for line in lines if line.startswith("stepscope_rank_up"))
+def _ranks_up(endpoint: NodeEndpoint) -> int:
+    lines = endpoint.metrics({}).body.splitlines()
+    return sum(line.startswith("stepscope_rank_up{") and line.endswith(" 1") for line in lines)
 
 
 _RANK = """

@@ -13,7 +13,7 @@ from typing import Any
 
 from stepscope.phases import PHASES
 from stepscope.record import StepRecord
-from stepscope.referee import Referee
+from stepscope.referee import Referee, node_indices
 
 PATIENCE_SECONDS = 30.0
 """How long a step waits for its last rank."""
@@ -167,8 +167,7 @@ class Alignment:
         """A rank is new, or has moved to another node: then the referee's labels change, and it begins anew."""
         self.nodes[steps.rank] = steps.node
         if len(self.nodes) == self.world_size:
-            names = self.node_names()
-            self.referee = Referee([names.index(self.nodes[rank]) for rank in range(self.world_size)])
+            self.referee = Referee(node_indices([self.nodes[rank] for rank in range(self.world_size)]))
 
     def node_names(self) -> list[str]:
         """In the order of the ranks."""

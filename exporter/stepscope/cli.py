@@ -22,7 +22,7 @@ from stepscope.host import HostMetrics, node_exporter_runs
 from stepscope.node import NodeEndpoint
 from stepscope.peers import PULL_SECONDS, Puller, file_sd
 from stepscope.publisher import METRICS_PORT, public_host
-from stepscope.server import Answer, MetricsServer, PortInUse, Route
+from stepscope.server import Answer, MetricsServer, Route
 
 log = logging.getLogger("stepscope")
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     try:
         return int(options.run_command(options))
-    except (PortInUse, OSError) as error:
+    except OSError as error:  # a port in use among them
         sys.stderr.write(f"stepscope: {error}\n")
         return 2
 

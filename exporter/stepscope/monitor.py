@@ -17,13 +17,12 @@ from stepscope.metrics import Job, Peak
 from stepscope.peers import Puller, file_sd
 from stepscope.phases import ALLREDUCE, BACKWARD, DATA_WAIT, OTHER, PHASES
 from stepscope.publisher import Errors, Publisher, Settings
-from stepscope.rendezvous import Peers, announce, backend
+from stepscope.rendezvous import StorePeers, announce, backend
 from stepscope.timeline import EXIT, FLUSH, POP, POP_EXIT, PUSH, Clock, HostClock, Limits, Recorder, Resolver
 from stepscope.totals import RankTotals
 from stepscope.version import __version__
 
 log = logging.getLogger("stepscope")
-
 
 COUNTINGS = 8
 """Of what training holds in memory, until gradients and optimizer state were there."""
@@ -113,7 +112,7 @@ class StepMonitor:
         self._publisher.announce = lambda address: announce(identity, address)
         if identity.rank == 0 and settings.referee:
             discovered = file_sd(settings.sd_dir, identity.run) if settings.sd_dir else tuple
-            self._publisher.puller = Puller(Peers(identity, self._publisher.public_address, discovered))
+            self._publisher.puller = Puller(StorePeers(identity, self._publisher.public_address, discovered))
             self._publisher.puller.start()
         self._describe("single" if self._solo else "none")
         self._say_what_is_missing()

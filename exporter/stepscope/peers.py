@@ -114,20 +114,17 @@ class Puller:
         with self._lock:
             self._alignment.settle(time.monotonic())
 
-    def read(self) -> Any:
-        """What ``render`` takes: the referee's values of this moment; None while ranks are missing."""
+    def text(self) -> str:
+        """The critical path's metrics; empty while ranks are missing."""
         with self._lock:
             alignment = self._alignment
             if alignment.referee is None:
-                return None
+                return ""
             if self._page is None or self._page[0] is not alignment.referee:
                 self._page = alignment.referee, Page(REFEREE, _series(alignment))
-            return self._page[1], self._page[1].read(alignment.referee)
-
-    def text(self) -> str:
-        """The critical path's metrics; empty while ranks are missing."""
-        reading = self.read()
-        return "" if reading is None else reading[0].render(reading[1])
+            page = self._page[1]
+            readings = page.read(alignment.referee)
+        return page.render(readings)
 
     def view(self, look: Callable[[Alignment], Any]) -> Any:
         """What ``look`` makes of the alignment, while nobody changes it."""

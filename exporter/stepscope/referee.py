@@ -15,6 +15,12 @@ from stepscope.record import Rows, StepRecord
 OUTCOMES = ("complete", "incomplete", "dropped", "unsupported")
 
 
+def node_indices(nodes: Sequence[str]) -> list[int]:
+    """Each rank's node by number, in the order of first appearance; ``nodes`` names each rank's node."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(nodes))}
+    return [numbers[name] for name in nodes]
+
+
 class Referee:
     """Totals over laps. ``nodes`` holds the index of each rank's node; columns hold one value per rank or node."""
 

@@ -42,7 +42,7 @@ def announce(identity: Identity, address: str) -> bool:
     return True
 
 
-class Peers:
+class StorePeers:
     """Addresses of the ranks of a job, as far as they are known by now. ``own`` tells this rank's."""
 
     def __init__(self, identity: Identity, own: Callable[[], str], discovered: Callable[[], Iterable[str]]) -> None:

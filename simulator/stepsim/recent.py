@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.culprit import Culprit, Window, find_culprit
 from stepscope.phases import DATA_WAIT, PHASES
+from stepscope.referee import node_indices
 from stepsim.draws import FloatArray
 
 WINDOW_SECONDS = 30.0
@@ -113,8 +114,7 @@ class Recent:
             late_steps=(last.late_steps - first.late_steps).tolist(),
         )
         nodes = self._source.nodes()
-        names = list(dict.fromkeys(nodes))
-        return _named(find_culprit(window, [names.index(node) for node in nodes]), names)
+        return _named(find_culprit(window, node_indices(nodes)), list(dict.fromkeys(nodes)))
 
 
 _KEYS = (

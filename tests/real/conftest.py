@@ -10,8 +10,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from monitor_page import samples, total
 from running_lab import free_ports
 from stepscope.alignment import Alignment, parse_steps
 from stepscope.culprit import Window, find_culprit
@@ -53,16 +53,15 @@ class Run:
 
     def series(self, rank):
         """All samples of a rank's page: (name, labels) → value."""
-        families = text_string_to_metric_families(self.get(rank, "/metrics"))
-        return [sample for family in families for sample in family.samples]
+        return samples(self.get(rank, "/metrics"))
 
     def value(self, name, page=0, **labels):
         """The sum of the samples on one rank's page that carry these labels; None without any."""
-        found = [s.value for s in self.series(page) if s.name == name and labels.items() <= s.labels.items()]
-        return sum(found) if found else None
+        return total(self.series(page), name, labels)
 
     def phases(self, rank):
-        return {phase: self.value("training_phase_seconds_total", rank, phase=phase) for phase in PHASES}
+        found = self.series(rank)
+        return {phase: total(found, "training_phase_seconds_total", {"phase": phase}) for phase in PHASES}
 
     def steps(self, rank):
         return parse_steps(json.loads(self.get(rank, "/steps")))[0]

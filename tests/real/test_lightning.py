@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from monitor_page import Scrape, slept
+from monitor_page import Scrape, fail, slept
 from stepscope.phases import PHASES
 from stepscope.timeline import Recorder
 
@@ -178,9 +178,6 @@ def test_without_the_profilers_word_hooks_tell_the_wait(fit, monkeypatch):
 def test_a_broken_recorder_stops_no_training(fit, monkeypatch, broken):
     """Whatever raises within the monitor, all steps are trained."""
 
-    def fail(*args, **kwargs):
-        raise RuntimeError("broken on purpose")
-
     monkeypatch.setattr(Recorder, broken, fail)
     trainer, page, _ = fit(steps=4)
     assert trainer.global_step == 4
@@ -190,9 +187,6 @@ def test_a_broken_recorder_stops_no_training(fit, monkeypatch, broken):
 def test_a_broken_callback_stops_no_training_and_leaves_no_trace(fit, monkeypatch):
     """The monitor's own methods raise; the error is counted once, and the trainer has its methods back afterwards."""
     from stepscope import StepMonitor
-
-    def fail(*args, **kwargs):
-        raise RuntimeError("broken on purpose")
 
     monkeypatch.setattr(StepMonitor, "enter", fail)
     monkeypatch.setattr(StepMonitor, "step_done", fail)

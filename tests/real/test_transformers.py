@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from monitor_page import Scrape, slept
+from monitor_page import Scrape, fail, slept
 from stepscope.phases import PHASES
 from stepscope.timeline import Recorder
 
@@ -177,9 +177,6 @@ def test_a_resumed_epoch_has_its_wait_although_its_loader_is_another(train, tmp_
 def test_a_broken_recorder_stops_no_training(train, monkeypatch, broken):
     """Whatever raises within the monitor, all steps are trained."""
 
-    def fail(*args, **kwargs):
-        raise RuntimeError("broken on purpose")
-
     monkeypatch.setattr(Recorder, broken, fail)
     trainer, page, _ = train(steps=4)
     assert trainer.state.global_step == 4
@@ -189,9 +186,6 @@ def test_a_broken_recorder_stops_no_training(train, monkeypatch, broken):
 def test_a_broken_callback_stops_no_training_and_leaves_no_trace(train, monkeypatch):
     """The monitor's own methods raise; the error is counted once, and the loader is what it was afterwards."""
     from stepscope import StepMonitor
-
-    def fail(*args, **kwargs):
-        raise RuntimeError("broken on purpose")
 
     monkeypatch.setattr(StepMonitor, "enter", fail)
     monkeypatch.setattr(StepMonitor, "step_done", fail)

@@ -7,6 +7,22 @@ import urllib.request
 from prometheus_client.parser import text_string_to_metric_families
 
 
+def samples(text):
+    """Of a page in Prometheus's format."""
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def total(found, name, labels):
+    """The sum of the samples of that name that carry these labels; None without any."""
+    values = [s.value for s in found if s.name == name and labels.items() <= s.labels.items()]
+    return sum(values) if values else None
+
+
+def fail(*args, **kwargs):
+    """What a test puts in the place of something that shall break."""
+    raise RuntimeError("broken on purpose")
+
+
 class Scrape:
     """A monitor's page at one moment."""
 
@@ -15,9 +31,7 @@ class Scrape:
         while monitor._publisher.server is None and time.monotonic() < deadline:
             time.sleep(0.05)
         self._address = monitor._publisher.public_address()
-        self.samples = [
-            sample for family in text_string_to_metric_families(self._get("metrics")) for sample in family.samples
-        ]
+        self.samples = samples(self._get("metrics"))
         self.steps = [row[0] for row in json.loads(self._get("steps"))["steps"]]
 
     def _get(self, path):
@@ -25,8 +39,7 @@ class Scrape:
             return answer.read().decode()
 
     def value(self, name, **labels):
-        found = [s.value for s in self.samples if s.name == name and labels.items() <= s.labels.items()]
-        return sum(found) if found else None
+        return total(self.samples, name, labels)
 
     def phase(self, name):
         return self.value("training_phase_seconds_total", phase=name)
