@@ -100,8 +100,21 @@ class Run:
             f"the referee booked {self.value('training_referee_steps_total', outcome='complete')} of {laps} laps"
         )
 
-    def verdicts(self, window, stride=None, skip=10):
+    def verdicts(self, window, stride=None):
         """Who is accused in each window of so many laps, from the recorded steps of all ranks."""
+        seen = self._seen()
+        return [
+            find_culprit(_between(seen[start], seen[start + window]), [0] * self.ranks)
+            for start in range(0, len(seen) - window, stride or window)
+        ]
+
+    def verdict(self):
+        """Who is accused when the whole run is judged at once."""
+        seen = self._seen()
+        return find_culprit(_between(seen[0], seen[-1]), [0] * self.ranks)
+
+    def _seen(self, skip=10):
+        """The referee's counters after each lap but the first ones."""
         alignment, seen = Alignment(), []
         rows = [self.steps(rank) for rank in range(self.ranks)]
         for number in range(len(rows[0].rows)):
@@ -112,11 +125,7 @@ class Run:
                 (referee.outcomes["complete"], sum(referee.path_seconds), [list(r) for r in referee.late_seconds],
                  list(referee.late_steps))
             )  # fmt: skip
-        seen = seen[skip:]
-        return [
-            find_culprit(_between(seen[start], seen[start + window]), [0] * self.ranks)
-            for start in range(0, len(seen) - window, stride or window)
-        ]
+        return seen[skip:]
 
 
 def _only(steps, number):

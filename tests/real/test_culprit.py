@@ -96,11 +96,12 @@ def test_lateness_in_bursts_is_still_named(train):
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_healthy_run_accuses_nobody(train, strategy):
-    """Although one rank is systematically a few milliseconds later. One window may be the machine's own doing."""
+    """Although one rank is systematically a few milliseconds later. A window may be the doing of a machine that others share."""
     run = train(2, steps=330, strategy=strategy, width=512)
     verdicts = run.verdicts(40, stride=20)
     assert len(verdicts) == 14
-    assert sum(verdict is not None for verdict in verdicts) <= 1, verdicts
+    assert run.verdict() is None, verdicts
+    assert sum(verdict is not None for verdict in verdicts) <= 3, verdicts
 
 
 def test_the_critical_path_accounts_for_the_wall_time(slow_backward):

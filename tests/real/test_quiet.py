@@ -4,11 +4,12 @@ LAPS = 40
 
 
 def test_a_healthy_job_accuses_nobody(train, request):
-    """Windows of 40 laps of some 40 ms; 10 minutes at 4 ranks in ``make soak``, a short run otherwise. One window may be the
-    machine's own doing."""
+    """10 minutes at 4 ranks in ``make soak``, where at most one window of 40 laps in a hundred may accuse; a short run otherwise,
+    judged as a whole: a machine that other jobs share takes a core away for seconds, and the rank on it is then late indeed."""
     minutes = request.config.getoption("--quiet-minutes")
     run = train(4 if minutes > 1 else 2, steps=None, minutes=minutes, width=640, workers=1, seconds=60 * minutes + 120)
     verdicts = run.verdicts(LAPS, stride=LAPS // 4)
     accused = [verdict for verdict in verdicts if verdict]
     assert len(verdicts) > 40 * minutes
-    assert len(accused) <= max(1, 0.01 * len(verdicts)), accused
+    assert run.verdict() is None, accused
+    assert len(accused) <= (0.01 if minutes > 1 else 0.25) * len(verdicts), accused
