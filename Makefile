@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch>=2.6
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak clean
+.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak pictures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,6 +23,10 @@ $(VENV)/.lab: pyproject.toml
 $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 	$(PIP) '$(TORCH)'
 	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/.pictures: pyproject.toml | $(VENV)/.lab
+	$(PIP) --editable '.[lab,pictures]'
 	@touch $@
 
 lab: setup  ## run the lab on this machine without Docker, until Ctrl-C
@@ -53,6 +57,9 @@ bench: setup-all  ## measure speed; writes build/bench.json
 
 soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody
 	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 24 --quiet-minutes 10
+
+pictures: $(VENV)/.pictures  ## take a picture of every dashboard of a running Grafana, healthy and in each main fault
+	@$(BIN)/python grafana/pictures.py $(PICTURES_FLAGS)
 
 clean:  ## remove what was built and the lab's data
 	rm -rf build dist $(VENV)

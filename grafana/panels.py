@@ -1,61 +1,78 @@
 """Helpers that write Grafana panels as classic dashboard JSON. To add a kind of panel: add a function.
 
-Every panel has a title, a description that says how to read it, and a unit; colours mean the same everywhere.
+Every panel has a title, a description that says how to read it, and a unit. What colours mean is in meaning.py.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Json = dict[str, Any]
+from meaning import BAD, REFERENCE, Json
 
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-
-PHASE_COLOURS = {
-    # Okabe and Ito's palette, safe for the colour-blind; the console uses the same.
-    "data_wait": "#E69F00",
-    "h2d": "#CC79A7",
-    "forward": "#009E73",
-    "backward": "#66C9A3",
-    "allreduce": "#0072B2",
-    "optimizer": "#56B4E9",
-    "checkpoint": "#F0E442",
-    "other": "#999999",
-}
-UTILIZATION, MFU = "#7EB6FF", "#FF7F3F"
-GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#F2495C", "text"
+LINE_GAP_MILLISECONDS = 60_000
+"""A line is drawn over a hole up to this long: the preloaded past is sampled every 15 s."""
 
 
-def target(expr: str, legend: str = "", *, instant: bool = False, table: bool = False) -> Json:
-    """One query. Instant queries ask for the end of the time range only."""
+def target(expr: str, legend: str = "", *, instant: bool = False, table: bool = False, **more: Any) -> Json:
+    """One query. Instant queries ask for the end of the time range only; a table is always instant."""
     return {
         "datasource": DATASOURCE,
         "expr": expr,
         "legendFormat": legend or "__auto",
-        "instant": instant,
-        "range": not instant,
+        "instant": instant or table,
+        "range": not (instant or table),
         "format": "table" if table else "time_series",
         "refId": "A",
+        **more,
     }
 
 
-def steps(*thresholds: tuple[float | None, str]) -> Json:
-    """Thresholds from the lowest (None) up: value from which the colour holds."""
-    return {"mode": "absolute", "steps": [{"value": value, "color": colour} for value, colour in thresholds]}
+def scaled_by(ref: str, name: str) -> Json:
+    """A transformation: the query of that letter, whose series has that name, gives the panel's maximum."""
+    return {
+        "id": "configFromData",
+        "options": {"configRefId": ref, "mappings": [{"fieldName": name, "handlerKey": "max"}]},
+    }
+
+
+def rows(expr: str) -> Json:
+    """A query whose series are a table's rows."""
+    return target(expr, table=True)
+
+
+def fixed(colour: str) -> Json:
+    return {"mode": "fixed", "fixedColor": colour}
+
+
+def _override(matcher: Json, properties: Mapping[str, Any]) -> Json:
+    """Properties are written with ``__`` for a dot."""
+    return {"matcher": matcher, "properties": [{"id": k.replace("__", "."), "value": v} for k, v in properties.items()]}
 
 
 def named(name: str, **properties: Any) -> Json:
-    """An override for the series of that name; properties are written with ``__`` for a dot."""
-    return {
-        "matcher": {"id": "byName", "options": name},
-        "properties": [{"id": key.replace("__", "."), "value": value} for key, value in properties.items()],
-    }
+    """An override for the series, or the table's column, of that name."""
+    return _override({"id": "byName", "options": name}, properties)
+
+
+def matching(pattern: str, **properties: Any) -> Json:
+    """An override for all series whose name the regular expression matches."""
+    return _override({"id": "byRegexp", "options": pattern}, properties)
+
+
+DASHED = {"fill": "dash", "dash": [8, 6]}
+
+
+def reference(name: str, colour: str = REFERENCE) -> Json:
+    """A line that others are compared with."""
+    return named(name, color=fixed(colour), custom__lineStyle=DASHED, custom__lineWidth=1)
 
 
 def coloured(names: Mapping[str, str]) -> list[Json]:
     """Overrides that give each named series its fixed colour."""
-    return [named(name, color={"mode": "fixed", "fixedColor": colour}) for name, colour in names.items()]
+    return [named(name, color=fixed(colour)) for name, colour in names.items()]
 
 
 def panel(
@@ -69,11 +86,12 @@ def panel(
     custom: Json | None = None,
     links: Sequence[Json] = (),
     overrides: Sequence[Json] = (),
+    transformations: Sequence[Json] = (),
     **defaults: Any,
 ) -> Json:
     """A panel of any kind; ``defaults`` go to its field configuration."""
     queries = [{**query, "refId": chr(ord("A") + index)} for index, query in enumerate(targets)]
-    return {
+    made = {
         "type": kind,
         "title": title,
         "description": description,
@@ -85,15 +103,19 @@ def panel(
             "overrides": list(overrides),
         },
     }
+    return {**made, "transformations": list(transformations)} if transformations else made
 
 
-def timeseries(title: str, description: str, *targets: Json, unit: str, stacked: bool = False, **more: Any) -> Json:
+def timeseries(
+    title: str, description: str, *targets: Json, unit: str, stacked: bool = False, log: bool = False, **more: Any
+) -> Json:
     custom = {
         "lineWidth": 1 if stacked else 2,
         "fillOpacity": 80 if stacked else 0,
         "stacking": {"mode": "normal" if stacked else "none", "group": "A"},
         "showPoints": "never",
-        "spanNulls": 60_000,
+        "spanNulls": LINE_GAP_MILLISECONDS,
+        "scaleDistribution": {"type": "log", "log": 10} if log else {"type": "linear"},
     }
     options = {
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
@@ -102,48 +124,234 @@ def timeseries(title: str, description: str, *targets: Json, unit: str, stacked:
     return panel("timeseries", title, description, targets, unit=unit, custom=custom, options=options, **more)
 
 
+LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+NOT_A_NUMBER = {
+    "type": "special",
+    "options": {"match": "null+nan", "result": {"text": "NaN", "color": BAD, "index": 0}},
+}
+
+
 def stat(
-    title: str, description: str, *targets: Json, unit: str, text: str = "value", size: int | None = None, **more: Any
+    title: str,
+    description: str,
+    *targets: Json,
+    unit: str,
+    text: str = "value",
+    size: int | None = None,
+    nan: bool = False,
+    **more: Any,
 ) -> Json:
-    """One number, with its trend; ``text="name"`` shows the series' name instead."""
+    """One number, with its trend; ``text="name"`` shows the series' name instead.
+
+    With ``nan`` it says in red that the last value is not a number, in place of showing the last one that was.
+    """
     options = {
         "colorMode": "value",
-        "graphMode": "area" if text == "value" else "none",
+        "graphMode": "none" if text == "name" or targets[0]["instant"] else "area",
         "justifyMode": "center",
+        "orientation": "auto",
         "textMode": text,
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "reduceOptions": {**LAST, "calcs": ["last"]} if nan else LAST,
         "text": {"valueSize": size} if size else {},
     }
+    if nan:
+        more["mappings"] = [NOT_A_NUMBER]
     return panel("stat", title, description, targets, unit=unit, options=options, **more)
 
 
-def bars(title: str, description: str, query: Json, *, unit: str, **more: Any) -> Json:
-    """Horizontal bars, one per series."""
+def bars(title: str, description: str, *targets: Json, unit: str, **more: Any) -> Json:
+    """Horizontal bars, one per series, as the query sorts them."""
     options = {
         "orientation": "horizontal",
         "displayMode": "basic",
         "showUnfilled": True,
         "valueMode": "text",
         "minVizHeight": 12,
-        "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+        "minVizWidth": 8,
+        "reduceOptions": LAST,
     }
-    return panel("bargauge", title, description, [query], unit=unit, options=options, **more)
+    return panel("bargauge", title, description, targets, unit=unit, options=options, **more)
 
 
-def table(title: str, description: str, query: Json, *, unit: str, columns: Mapping[str, str], **more: Any) -> Json:
-    """A table of an instant query: ``columns`` names the labels shown, in order, and their headings."""
-    transformation = {
-        "id": "organize",
-        "options": {
-            "includeByName": dict.fromkeys(columns, True),
-            "indexByName": {name: index for index, name in enumerate(columns)},
-            "renameByName": dict(columns),
+MERGED: list[Json] = [
+    {"id": "filterFieldsByName", "options": {"exclude": {"names": ["Time"]}}},  # it would be part of the key
+    {"id": "merge", "options": {}},
+]
+"""Tables of several queries become one, joined by the labels that they share."""
+
+
+def _converted(field: str, kind: str) -> Json:
+    return {"id": "convertFieldType", "options": {"conversions": [{"targetField": field, "destinationType": kind}]}}
+
+
+def stacked_bars(
+    title: str,
+    description: str,
+    *targets: Json,
+    unit: str,
+    row: str,
+    column: str,
+    overrides: Sequence[Json],
+    **more: Any,
+) -> Json:
+    """One bar per value of the label ``row``, a number, made up of one part per value of the label ``column``."""
+    across = f"{row}\\{column}"
+    matrix = {"rowField": row, "columnField": column, "valueField": "Value"}
+    transformations = [
+        *MERGED,
+        _converted(row, "number"),
+        {"id": "sortBy", "options": {"sort": [{"field": row}]}},
+        {"id": "groupingToMatrix", "options": matrix},
+        _converted(across, "string"),
+    ]
+    options = {
+        "orientation": "auto",
+        "xField": across,
+        "stacking": "normal",
+        "showValue": "never",
+        "groupWidth": 0.9,
+        "barWidth": 0.95,
+        "barRadius": 0,
+        "fullHighlight": False,
+        "xTickLabelRotation": 0,
+        "xTickLabelMaxLength": 8,
+        "xTickLabelSpacing": 60,
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+    return panel("barchart", title, description, targets, unit=unit, options=options,
+                 custom={"lineWidth": 0, "fillOpacity": 85}, transformations=transformations,
+                 overrides=[*overrides, named(across, unit="string")], **more)  # fmt: skip
+
+
+def heatmap(
+    title: str, description: str, query: Json, *, unit: str, low: float | None, high: float | None, value: str, axis: str,
+    axis_unit: str | None = None,
+) -> Json:  # fmt: skip
+    """Time across, one row per series upwards, whose name labels it, or which has a number in ``axis_unit``.
+
+    Colours run from ``low`` to ``high``, so that healthy noise stays dark. ``value`` is what a cell's number is called.
+    """
+    options = {
+        "calculate": False,
+        "color": {"mode": "scheme", "scheme": "Viridis", "fill": "dark-orange", "scale": "exponential", "exponent": 0.5,
+                  "steps": 64, **({} if low is None else {"min": low}),
+                  **({} if high is None else {"max": high})},
+        "rowsFrame": {"layout": "auto", "value": value},
+        "filterValues": {"le": -1e9},  # by default cells of 0 are hidden
+        "cellGap": 0,
+        "cellValues": {"unit": unit, "decimals": 1},
+        "showValue": "never",
+        "yAxis": {"axisPlacement": "left", "axisLabel": axis, "reverse": False,
+                  **({"unit": axis_unit} if axis_unit else {})},
+        "legend": {"show": True},
+        "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": False},
+        "exemplars": {"color": "rgba(255,0,255,0.7)"},
+    }  # fmt: skip
+    return panel("heatmap", title, description, [query], unit=unit, options=options)
+
+
+def states(title: str, description: str, *targets: Json, mappings: Sequence[Json], empty: str, **more: Any) -> Json:
+    """One row per series, coloured by what its number means."""
+    options = {
+        "mergeValues": True,
+        "showValue": "auto",
+        "alignValue": "left",
+        "rowHeight": 0.85,
+        "perPage": 30,
+        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+        "tooltip": {"mode": "single", "sort": "none"},
+    }
+    custom = {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False}
+    return panel("state-timeline", title, description, targets, unit="none", options=options, custom=custom,
+                 mappings=list(mappings), noValue=empty, color=fixed(BAD), **more)  # fmt: skip
+
+
+def table(
+    title: str, description: str, *targets: Json, unit: str, columns: Mapping[str, str], sort: str = "", **more: Any
+) -> Json:
+    """A table of instant queries, joined by the labels that they share.
+
+    ``columns`` names what is shown, in order, and its headings: a label, ``Value`` where there is one query, or
+    ``Value #A``, ``Value #B`` and so on. ``sort`` is the heading of the column by which it is sorted, downwards.
+    """
+    transformations: list[Json] = [
+        {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}},
+        {
+            "id": "organize",
+            "options": {
+                "excludeByName": {},
+                "indexByName": {name: index for index, name in enumerate(columns)},
+                "renameByName": dict(columns),
+            },
         },
+    ]
+    if len(targets) > 1:
+        transformations = [*MERGED, *transformations]
+    options = {
+        "showHeader": True,
+        "cellHeight": "sm",
+        **({"sortBy": [{"displayName": sort, "desc": True}]} if sort else {}),
     }
-    only = {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}}
-    options = {"showHeader": True, "cellHeight": "sm", "footer": {"show": False}}
-    made = panel("table", title, description, [query], unit=unit, options=options, **more)
-    return {**made, "transformations": [only, transformation]}
+    custom = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
+    return panel("table", title, description, targets, unit=unit, options=options, custom=custom,
+                 transformations=transformations, **more)  # fmt: skip
+
+
+def gauge(name: str, *, high: float, colour: str = BAD, unit: str = "percentunit", **more: Any) -> Json:
+    """A table's column drawn as bars."""
+    return named(name, custom__cellOptions={"type": "gauge", "mode": "basic"}, unit=unit, decimals=1, min=0, max=high,
+                 color=fixed(colour), **more)  # fmt: skip
+
+
+BUTTON_ROWS = 2
+"""Of a panel of buttons."""
+
+
+def buttons(title: str, description: str, requests: Mapping[str, tuple[str, Json]]) -> Json:
+    """Buttons that POST: label → URL and JSON body. The browser sends them, as any viewer, with ``X-Grafana-Action``."""
+    columns = -(-len(requests) // BUTTON_ROWS)
+    elements = [
+        _button(label, url, body, *divmod(number, columns), columns) for number, (label, (url, body)) in enumerate(requests.items())
+    ]  # fmt: skip
+    options = {
+        "inlineEditing": False,
+        "showAdvancedTypes": True,
+        "panZoom": False,
+        "zoomToContent": False,
+        "tooltip": {"mode": "none"},
+        "root": {"type": "frame", "name": title, "elements": elements},
+    }
+    return panel("canvas", title, description, [target("vector(1)", instant=True)], unit="none", options=options)
+
+
+def _button(label: str, url: str, body: Json, row: int, column: int, columns: int) -> Json:
+    """Placed in percent of the panel."""
+    width, height = 100 / columns, 100 / BUTTON_ROWS
+    api = {
+        "method": "POST", "endpoint": url, "data": json.dumps(body), "contentType": "application/json", "headerParams": [],
+        "queryParams": [],
+    }  # fmt: skip
+    placement = {
+        "left": width * column + 1, "right": 99 - width * (column + 1), "top": height * row + 3,
+        "bottom": 97 - height * (row + 1), "rotation": 0,
+    }  # fmt: skip
+    return {
+        "type": "button",
+        "name": label,
+        "config": {
+            "text": {"mode": "fixed", "fixed": label},
+            "align": "center",
+            "size": 14,
+            "api": api,
+            "style": {"variant": "secondary" if body else "primary"},
+        },
+        "background": {"color": {"fixed": "transparent"}},
+        "border": {"color": {"fixed": "transparent"}},
+        "constraint": {"horizontal": "scale", "vertical": "scale"},
+        "placement": {side: round(percent, 2) for side, percent in placement.items()},
+        "connections": [],
+    }
 
 
 def text(title: str, description: str, markdown: str) -> Json:
@@ -151,15 +359,18 @@ def text(title: str, description: str, markdown: str) -> Json:
         "type": "text",
         "title": title,
         "description": description,
-        "options": {"mode": "markdown", "content": markdown},
+        "options": {"mode": "markdown", "content": markdown, "code": {"language": "plaintext"}},
     }
 
 
-def placed(rows: Sequence[tuple[int, Sequence[tuple[int, Json | Sequence[tuple[int, Json]]]]]]) -> list[Json]:
+Cells = Sequence[tuple[int, Json | Sequence[tuple[int, Json]]]]
+
+
+def placed(grid: Sequence[tuple[int, Cells]]) -> list[Json]:
     """Lay panels out. A row is (height, cells); a cell (width, panel), or (width, column) with (height, panel) pairs."""
     laid: list[Json] = []
     y = 0
-    for height, cells in rows:
+    for height, cells in grid:
         x = 0
         for width, content in cells:
             column = [(height, content)] if isinstance(content, dict) else content
@@ -170,47 +381,3 @@ def placed(rows: Sequence[tuple[int, Sequence[tuple[int, Json | Sequence[tuple[i
             x += width
         y += height
     return laid
-
-
-def variable(kind: str, name: str, label: str, **more: Any) -> Json:
-    return {"type": kind, "name": name, "label": label, "hide": 0, "skipUrlSync": False, **more}
-
-
-def label_variable(name: str, label: str, query: str) -> Json:
-    """A variable with the values of a label; it follows the time range."""
-    definition = {"query": query, "refId": "StandardVariableQuery"}
-    return variable("query", name, label, datasource=DATASOURCE, query=definition, definition=query, refresh=2, sort=7,
-                    multi=False, includeAll=False, regex="", options=[], current={})  # fmt: skip
-
-
-def dashboard(uid: str, title: str, description: str, panels: list[Json], variables: list[Json]) -> Json:
-    datasource = variable("datasource", "datasource", "Data source", query="prometheus", regex="", refresh=1,
-                          multi=False, includeAll=False, options=[], current={})  # fmt: skip
-    faults = {
-        "name": "Faults",
-        "datasource": DATASOURCE,
-        "enable": True,
-        "iconColor": BAD,
-        "expr": "lab_fault_active > 0",
-        "step": "15s",
-        "titleFormat": "{{fault}}",
-        "textFormat": "{{target}}, severity {{severity}}",
-        "tagKeys": "fault",
-    }
-    return {
-        "uid": uid,
-        "title": title,
-        "description": description,
-        "tags": ["stepscope"],
-        "schemaVersion": 42,
-        "editable": False,
-        "graphTooltip": 1,
-        "refresh": "5s",
-        "time": {"from": "now-30m", "to": "now"},
-        "timepicker": {"refresh_intervals": ["1s", "5s", "10s", "30s", "1m"]},
-        "timezone": "browser",
-        "templating": {"list": [datasource, *variables]},
-        "annotations": {"list": [faults]},
-        "links": [],
-        "panels": panels,
-    }

@@ -202,12 +202,16 @@ XID = "DCGM_FI_DEV_XID_ERRORS"
 
 DEVICE: tuple[Field, ...] = (
     _field("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", _clock("NVML_CLOCK_SM")),
+    _field("DCGM_FI_DEV_MAX_SM_CLOCK", "Maximum supported SM clock frequency (in MHz).",
+           lambda d: d.nvml.nvmlDeviceGetMaxClockInfo(d.handle, d.nvml.NVML_CLOCK_SM)),
     _field("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", _clock("NVML_CLOCK_MEM")),
     _field("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).", _memory_celsius),
     _field("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).",
            lambda d: d.nvml.nvmlDeviceGetTemperature(d.handle, d.nvml.NVML_TEMPERATURE_GPU)),
     _field("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda d: d.nvml.nvmlDeviceGetPowerUsage(d.handle),
            convert=lambda milliwatts: milliwatts / 1000),
+    _field("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Current power limit of the device (in W).",
+           lambda d: d.nvml.nvmlDeviceGetPowerManagementLimit(d.handle), convert=lambda milliwatts: milliwatts / 1000),
     _field("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).",
            lambda d: d.nvml.nvmlDeviceGetTotalEnergyConsumption(d.handle), kind="counter"),
     _field("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).",

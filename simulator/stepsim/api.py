@@ -84,6 +84,7 @@ class Api:
             Route("/faults", self.list_faults, methods=["GET"]),
             Route("/faults", self.start_fault, methods=["POST"]),
             Route("/faults", self.stop_all_faults, methods=["DELETE"]),
+            Route("/faults/stop", self.stop_all_faults, methods=["POST"]),
             Route("/faults/{fault_id}", self.stop_fault, methods=["DELETE"]),
             Route("/runbooks/{alert}", self.runbook),
             Route("/alerts", self.list_alerts, methods=["GET"]),
@@ -135,6 +136,7 @@ class Api:
         return Response(status_code=204)
 
     def stop_all_faults(self, request: Request) -> Response:
+        """By DELETE; by POST for dashboards, whose buttons know no other way to change anything."""
         self._live.board.stop_all()
         return Response(status_code=204)
 

@@ -12,6 +12,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 ACTION_HEADERS = ("X-Grafana-Action", "X-Stepscope-Action")
+OTHER_HEADERS = ("content-type", "x-grafana-device-id")
+"""What Grafana's pages send beside it: Grafana 10 and later put the device's id on every request."""
 CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -48,7 +50,7 @@ def guarded(origins: Iterable[str], path: str) -> list[Middleware]:
             CORSMiddleware,
             allow_origins=origins,
             allow_methods=["GET", "POST", "DELETE"],
-            allow_headers=["content-type", *(name.lower() for name in ACTION_HEADERS)],
+            allow_headers=[*OTHER_HEADERS, *(name.lower() for name in ACTION_HEADERS)],
         ),
         Middleware(Guard, origins=origins, path=path),
     ]

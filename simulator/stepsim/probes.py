@@ -78,12 +78,16 @@ class GpuNode:
 
 DCGM: tuple[Metric, ...] = (
     _gauge("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda n: n.every(round(n.gpus.mhz))),
+    _gauge("DCGM_FI_DEV_MAX_SM_CLOCK", "Maximum supported SM clock frequency (in MHz).",
+           lambda n: n.every(round(n.gpus.job.gpu.max_mhz))),
     _gauge("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).",
            lambda n: n.every(round(n.gpus.job.gpu.memory_mhz))),
     _gauge("DCGM_FI_DEV_MEMORY_TEMP", "Memory temperature (in C).",
            lambda n: np.rint(n.of(n.gpus.celsius) + MEMORY_OVER_CORE_CELSIUS).astype(int)),
     _gauge("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda n: np.rint(n.of(n.gpus.celsius)).astype(int)),
     _gauge("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda n: np.round(n.of(n.gpus.watts), 3)),
+    _gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Current power limit of the device (in W).",
+           lambda n: n.every(n.gpus.job.gpu.power_limit_watts)),
     _gauge("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).",
            lambda n: np.rint(1000 * n.of(n.gpus.joules)).astype(int), kind="counter"),
     _gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda n: n.percent(n.gpus.utilization)),

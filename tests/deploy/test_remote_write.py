@@ -1,25 +1,21 @@
 """What is sent to long-term storage is enough for the home dashboard: asked of Prometheus and of VictoriaMetrics."""
 
-import json
 import math
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import requests
 import yaml
 from rich.console import Console
 
+from dashboard_files import DASHBOARDS, ROOT, panels_of, queries_of, substituted
 from stepsim.lab import Lab, write_configs
 
-ROOT = Path(__file__).parents[2]
-HOME = json.loads((ROOT / "grafana/dashboards/mirage.json").read_text(encoding="utf-8"))
-QUERIES = {
-    target["expr"].replace("$run", "laptop").replace("${price}", "2.5"): panel["title"]
-    for panel in HOME["panels"]
-    for target in panel.get("targets", [])
-}
+HOME = DASHBOARDS["mirage"]
+PRESET = "node"
+"""Its GPUs have every counter that rules read."""
+QUERIES = {substituted(expr, run=PRESET): panel["title"] for panel in panels_of(HOME) for expr in queries_of(panel)}
 EXTERNAL = {"cluster"}
 RELATIVE = 1e-12
 """VictoriaMetrics keeps a value as a decimal number: of 2.5100834369659424 it gives 2.510083436965 back."""
@@ -48,7 +44,7 @@ def both(tmp_path_factory, start, free_ports, poll_until, query):
 
     urls = [f"http://127.0.0.1:{port}" for port in (prometheus, victoria, simulator)]
     start(
-        [sys.executable, "-m", "stepsim", "simulate", "--preset", "laptop", "--port", str(simulator)],
+        [sys.executable, "-m", "stepsim", "simulate", "--preset", PRESET, "--port", str(simulator)],
         urls[2] + "/healthz",
     )
     start(

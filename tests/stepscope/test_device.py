@@ -54,10 +54,12 @@ def test_a_healthy_gpu_reports_every_field_in_dcgms_unit():
     """Watts, millijoules, whole percents, MHz, °C and MiB, whatever NVML's own unit is."""
     assert {sample.name: sample.value for sample in samples(devices(FakeNvml(gpu())).text())} == {
         "DCGM_FI_DEV_SM_CLOCK": 1755,
+        "DCGM_FI_DEV_MAX_SM_CLOCK": 1980,
         "DCGM_FI_DEV_MEM_CLOCK": 2619,
         "DCGM_FI_DEV_MEMORY_TEMP": 70,
         "DCGM_FI_DEV_GPU_TEMP": 61,
         "DCGM_FI_DEV_POWER_USAGE": 523.456,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT": 700,
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 123_456_789,
         "DCGM_FI_DEV_GPU_UTIL": 97,
         "DCGM_FI_DEV_MEM_COPY_UTIL": 41,

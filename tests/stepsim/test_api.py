@@ -120,18 +120,32 @@ def test_a_change_from_another_origin_is_refused(client, origin):
     assert ORIGIN in answer.json()["error"]
 
 
-def test_grafanas_button_passes_the_preflight(client):
-    """OPTIONS with the exact origin, the method and Grafana's header; then the request itself."""
-    preflight = client.options("/faults", headers={
+@pytest.mark.parametrize("path", ["/faults", "/faults/stop"])
+def test_grafanas_button_passes_the_preflight(client, path):
+    """OPTIONS with the exact origin, the method and the headers that Grafana's pages send; then the request itself."""
+    preflight = client.options(path, headers={
         "Origin": ORIGIN, "Access-Control-Request-Method": "POST",
-        "Access-Control-Request-Headers": "content-type,x-grafana-action"})  # fmt: skip
+        "Access-Control-Request-Headers": "content-type,x-grafana-action,x-grafana-device-id"})  # fmt: skip
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == ORIGIN
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "x-grafana-action" in preflight.headers["access-control-allow-headers"]
-    answer = client.post("/faults", json={"fault": "straggler"}, headers={"X-Grafana-Action": "1", "Origin": ORIGIN})
-    assert answer.status_code == 201
+    headers = {"X-Grafana-Action": "1", "X-Grafana-Device-Id": "d1", "Origin": ORIGIN}
+    answer = client.post(path, json={"fault": "straggler"}, headers=headers)
+    assert answer.status_code == {"/faults": 201, "/faults/stop": 204}[path]
     assert answer.headers["access-control-allow-origin"] == ORIGIN
+
+
+def test_a_device_id_alone_changes_nothing(client):
+    """Only the action headers say that somebody meant it."""
+    assert client.post("/faults", json={"fault": "straggler"}, headers={"X-Grafana-Device-Id": "d1"}).status_code == 403
+
+
+def test_a_dashboards_button_stops_all_faults(client):
+    """By POST: its buttons know no DELETE."""
+    client.post("/faults", json={"fault": "straggler"}, headers=ACTION)
+    assert client.post("/faults/stop", json={}, headers={"X-Grafana-Action": "1", "Origin": ORIGIN}).status_code == 204
+    assert client.get("/faults").json() == []
 
 
 def test_a_foreign_preflight_fails(client):

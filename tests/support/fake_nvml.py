@@ -42,7 +42,8 @@ class FakeGpu:
 
 
 HEALTHY = {
-    "NVML_CLOCK_SM": 1755, "NVML_CLOCK_MEM": 2619, "temperature": 61, "memory_temperature": 70, "power": 523_456,
+    "NVML_CLOCK_SM": 1755, "NVML_CLOCK_MEM": 2619, "max_sm_clock": 1980, "temperature": 61, "memory_temperature": 70,
+    "power": 523_456, "power_limit": 700_000,
     "energy": 123_456_789, "utilization": (97, 41), "reserved": 2**30, "used": 70 * 2**30, "free": 9 * 2**30,
     "reasons": 0x4, "generation": 5, "width": 16,
 }  # fmt: skip
@@ -113,6 +114,10 @@ class FakeNvml:
         name = {pynvml.NVML_CLOCK_SM: "NVML_CLOCK_SM", pynvml.NVML_CLOCK_MEM: "NVML_CLOCK_MEM"}[type]
         return self._device(handle, "nvmlDeviceGetClockInfo").values[name]
 
+    def nvmlDeviceGetMaxClockInfo(self, handle, type):
+        assert type == pynvml.NVML_CLOCK_SM
+        return self._device(handle, "nvmlDeviceGetMaxClockInfo").values["max_sm_clock"]
+
     def nvmlDeviceGetTemperature(self, handle, sensor):
         assert sensor == pynvml.NVML_TEMPERATURE_GPU
         return self._device(handle, "nvmlDeviceGetTemperature").values["temperature"]
@@ -129,6 +134,9 @@ class FakeNvml:
 
     def nvmlDeviceGetPowerUsage(self, handle):
         return self._device(handle, "nvmlDeviceGetPowerUsage").values["power"]
+
+    def nvmlDeviceGetPowerManagementLimit(self, handle):
+        return self._device(handle, "nvmlDeviceGetPowerManagementLimit").values["power_limit"]
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
         return self._device(handle, "nvmlDeviceGetTotalEnergyConsumption").values["energy"]

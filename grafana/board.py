@@ -1,0 +1,113 @@
+"""A dashboard around its panels: variables, links onward, annotations, and what all dashboards have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meaning import BAD, Json
+from panels import DATASOURCE, Cells, placed
+
+SCREEN_ROWS = 25
+"""Of Grafana's grid, on one screen of 1920 × 1080 below its own header."""
+KEPT = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}"
+
+
+def variable(kind: str, name: str, label: str, **more: Any) -> Json:
+    return {"type": kind, "name": name, "label": label, "hide": 0, "skipUrlSync": False, **more}
+
+
+def label_variable(name: str, label: str, query: str, **more: Any) -> Json:
+    """A variable with the values of a label, in natural order; it follows the time range."""
+    definition = {"query": query, "refId": "StandardVariableQuery"}
+    given = {"sort": 7, "multi": False, "includeAll": False, "regex": "", "options": [], "current": {}, **more}
+    return variable("query", name, label, datasource=DATASOURCE, query=definition, definition=query, refresh=2, **given)
+
+
+SOURCE = variable("datasource", "datasource", "Data source", query="prometheus", regex="", refresh=1, multi=False,
+                  includeAll=False, options=[], current={})  # fmt: skip
+RUN = label_variable("run", "Run", "label_values(training_steps_total, run)")
+NODE = label_variable("node", "Node", 'label_values(training_rank_info{run="$run"}, node)', multi=True, includeAll=True,
+                      allValue=".*", current={"text": ["All"], "value": ["$__all"]})  # fmt: skip
+RANK = label_variable("rank", "Rank", 'label_values(training_rank_info{run="$run",node=~"$node"}, rank)', sort=3)
+RANKS = label_variable(
+    "ranks", "Ranks", 'query_result(run:training_ranks:count{run="$run"})', regex="/} ([0-9]+) /", hide=2
+)
+"""How many there are, for titles."""
+PRICE = variable("textbox", "price", "Price per GPU-hour", query="", current={"text": "", "value": ""}, options=[])
+CONSOLE = variable("textbox", "console", "Console", query="http://127.0.0.1:8000", options=[], hide=2,
+                   current={"text": "http://127.0.0.1:8000", "value": "http://127.0.0.1:8000"})  # fmt: skip
+
+PRICED = "(${price}e0)"
+"""The price as a number: without one this reads as a series that does not exist, and the panel stays empty."""
+
+
+def to(board: str, title: str, **variables: str) -> Json:
+    """A link to another dashboard that keeps time range, data source and run, and sets further variables."""
+    given = "".join(f"&var-{name}={value}" for name, value in variables.items())
+    return {"title": title, "url": f"/d/stepscope-{board}?{KEPT}{given}"}
+
+
+def to_ranks(label: str = "${__field.labels.rank}") -> Json:
+    return to("ranks", "Who holds everyone up?", rank=label)
+
+
+def to_console(title: str = "Open the console") -> Json:
+    return {"title": title, "url": "${console}/", "targetBlank": True}
+
+
+RUNBOOK = {"title": "Runbook", "url": "${console}/runbooks/${__value.text}", "targetBlank": True}
+
+_FAULTS = {
+    "name": "Faults",
+    "datasource": DATASOURCE,
+    "enable": True,
+    "iconColor": BAD,
+    "target": {"expr": "lab_fault_active > 0", "refId": "Anno", "interval": "15s"},
+    "titleFormat": "{{fault}}",
+    "textFormat": "{{target}}, severity {{severity}}",
+    "tagKeys": "fault",
+}
+
+
+def _links(uid: str) -> list[Json]:
+    plain = {
+        "type": "link",
+        "tags": [],
+        "asDropdown": False,
+        "includeVars": False,
+        "keepTime": False,
+        "targetBlank": True,
+    }
+    return [
+        {**plain, "type": "dashboards", "title": "Dashboards", "icon": "external link", "tags": ["stepscope"], "url": "",
+         "tooltip": "The other dashboards", "asDropdown": True, "includeVars": True, "keepTime": True, "targetBlank": False},
+        {**plain, "title": "Console", "icon": "external link", "url": "${console}/", "tooltip": "Start and stop faults"},
+        {**plain, "title": "Full screen", "icon": "external link", "url": f"/d/{uid}?kiosk", "includeVars": True,
+         "keepTime": True, "targetBlank": False, "tooltip": "Without Grafana's own frame; Escape ends it"},
+    ]  # fmt: skip
+
+
+def dashboard(
+    name: str, title: str, description: str, grid: Sequence[tuple[int, Cells]], variables: Sequence[Json], *,
+    since: str = "30m",
+) -> Json:  # fmt: skip
+    """``variables`` come after the data source and the run, which every dashboard has."""
+    uid = f"stepscope-{name}"
+    return {
+        "uid": uid,
+        "title": title,
+        "description": description,
+        "tags": ["stepscope"],
+        "schemaVersion": 42,
+        "editable": False,
+        "graphTooltip": 1,
+        "refresh": "5s",
+        "time": {"from": f"now-{since}", "to": "now"},
+        "timepicker": {"refresh_intervals": ["1s", "5s", "10s", "30s", "1m"]},
+        "timezone": "browser",
+        "templating": {"list": [SOURCE, RUN, *variables, CONSOLE]},
+        "annotations": {"list": [_FAULTS]},
+        "links": _links(uid),
+        "panels": placed(grid),
+    }

@@ -1,0 +1,142 @@
+"""1: what a newcomer sees first, and understands in ten seconds."""
+
+from __future__ import annotations
+
+from board import PRICE, PRICED, RANKS, RUNBOOK, dashboard, to, to_ranks
+from meaning import (
+    LOST_PERCENT_STEPS,
+    MFU,
+    MFU_STEPS,
+    PHASE_COLOURS,
+    PLAIN,
+    USEFUL_STEPS,
+    UTILIZATION,
+    Json,
+)
+from panels import bars, buttons, coloured, fixed, gauge, named, rows, scaled_by, stat, table, target, text, timeseries
+from verdict import LOST_QUERY, MFU_QUERY, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY, verdict
+
+FAULTS = ("straggler", "data_starvation", "gradient_explosion", "storage_node_slow", "storage_outage")
+FAULT_LINKS = (
+    "Or on the console: "
+    + " · ".join(f"[{name}](${{console}}/#{name})" for name in FAULTS)
+    + """\
+ · [stop](${console}/)
+
+Or: `stepscope fault start straggler`
+"""
+)
+
+
+def _buttons() -> Json:
+    """One per fault, and one that stops them all."""
+    start = {name.replace("_", " "): ("${console}/faults", {"fault": name}) for name in FAULTS}
+    return buttons(
+        "Trigger a fault",
+        "Starts the fault in the lab, at its plain severity and on its default target, and stops all of them again. Watch what "
+        "moves, and what does not. Needs the lab, and a browser on its machine.",
+        {**start, "stop all": ("${console}/faults/stop", {})},
+    )
+
+
+def _headline() -> Json:
+    return timeseries(
+        "Busy is not useful: GPU utilization against MFU",
+        "Utilization says that a kernel was resident, MFU how much of the hardware's peak went into the model. The "
+        "shaded gap is what utilization hides. Healthy on H100: MFU 36 to 48 %. Bad: MFU falls while utilization stays.",
+        target(UTILIZATION_QUERY, "GPU utilization"),
+        target(MFU_QUERY, "MFU"),
+        target('run:training_critical_path_share:rate1m{run="$run",phase="data_wait"}', "data wait on the critical path"),
+        unit="percentunit", min=0, max=1, links=[to("cost", "What does the gap cost?")],
+        overrides=[
+            named("GPU utilization", color=fixed(UTILIZATION), custom__fillBelowTo="MFU", custom__fillOpacity=18,
+                  custom__lineWidth=3),
+            named("MFU", color=fixed(MFU), custom__lineWidth=3),
+            named("data wait on the critical path", color=fixed(PHASE_COLOURS["data_wait"])),
+        ],
+    )  # fmt: skip
+
+
+def _numbers() -> tuple[Json, ...]:
+    return (
+        stat("GPU utilization", "Share of the last minute in which a kernel was resident, mean of all GPUs. A GPU that "
+             "waits in all-reduce counts as busy. It hardly ever falls, whatever is wrong.",
+             target(UTILIZATION_QUERY, "GPU utilization"), unit="percentunit", decimals=1, min=0, max=1,
+             color=fixed(UTILIZATION), noValue="no GPU is read", links=[to("gpus", "GPUs and hosts")]),
+        stat("MFU", "Model FLOPs utilization: useful FLOPs by peak. Healthy on H100 36 to 48 %; below 30 % somebody is "
+             "paying for waiting. Absent where the GPU's peak is not known.",
+             target(MFU_QUERY, "MFU"), unit="percentunit", decimals=1, min=0, max=1, thresholds=MFU_STEPS,
+             color={"mode": "thresholds"}, noValue="peak unknown", links=[to("step", "One step, taken apart")]),
+        stat("Useful share of the step", "Forward and backward by wall time, mean of all ranks. Healthy: about 90 %. "
+             "Waiting for others takes it away.",
+             target('sum(run:training_phase_share:rate1m{run="$run",phase=~"forward|backward"})', "useful"),
+             unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS,
+             links=[to("step", "One step, taken apart")]),
+        stat("GPUs lost (of $ranks)", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six "
+             "hours. Healthy: below one in thirty.",
+             target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
+             unit="none", decimals=1, min=0, color={"mode": "thresholds"},
+             thresholds=LOST_PERCENT_STEPS, links=[to("cost", "Cost of waiting")]),
+        stat("Step", "Mean time from one step's start to the next one's. It rises with every fault that costs time.",
+             target(STEP_QUERY, "step"), unit="s", decimals=1, color=fixed(PLAIN),
+             links=[to("step", "One step, taken apart")]),
+        stat("Cost of the loss per day", "GPUs lost, times 24 hours, times the price in the box above. Empty without a "
+             "price: the loss is then in GPUs only.",
+             target(f"{LOST_QUERY} * 24 * {PRICED}", "per day"), unit="short", decimals=0, noValue="no price", size=24,
+             color=fixed(PLAIN), links=[to("cost", "Cost of waiting")]),
+    )  # fmt: skip
+
+
+def mirage() -> Json:
+    path = timeseries(
+        "What the step waits for: the critical path by phase",
+        "The lap of whoever arrived last, by phase: it adds up to the whole wall time. Healthy: forward and backward "
+        "fill it. Read what has grown; all-reduce here is transfer alone, never waiting.",
+        target('run:training_critical_path_share:rate1m{run="$run"}', "{{phase}}"),
+        unit="percentunit", stacked=True, min=0, max=1, overrides=coloured(PHASE_COLOURS),
+        links=[to("step", "One step, taken apart")],
+    )  # fmt: skip
+    eating = bars(
+        "What is eating the step",
+        "GPUs lost to each phase of the critical path, beyond this run's best five minutes of the last six hours, the "
+        "costliest first. Healthy: all near 0.",
+        target('sort_desc(run:training_lost_gpus:by_phase{run="$run"})', "{{phase}}", instant=True),
+        unit="none", decimals=1, min=0, overrides=coloured(PHASE_COLOURS), links=[to("cost", "Cost of waiting")],
+    )  # fmt: skip
+    late = table(
+        "Who is late, and why",
+        "Share of the run's time that others wait for this rank, by the phase in which it is late. One rank far above "
+        "the rest is the culprit; many small ones are jitter or shared storage.",
+        rows('topk(5, rank:training_late_share:rate1m{run="$run"} > 0)'),
+        unit="none", noValue="nobody is late",
+        columns={"rank": "Rank", "node": "Node", "phase": "Late in", "Value": "Share of time"}, sort="Share of time",
+        overrides=[
+            gauge("Share of time", high=0.5),
+            named("Rank", links=[to_ranks("${__value.raw}")]),
+        ],
+    )  # fmt: skip
+    alerts = table(
+        "Alerts firing",
+        "What the lab's rules say now. GpuUtilizationLow is an exhibit: see what it misses.",
+        rows('ALERTS{alertstate="firing",run="$run"}'),
+        unit="none", noValue="No alert is firing",
+        columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
+        overrides=[named("Alert", links=[RUNBOOK], custom__width=220)],
+    )  # fmt: skip
+    links = text("Without buttons", "Links to the lab's console, for Grafanas that draw no buttons.", FAULT_LINKS)
+    utilization, mfu, useful, lost, step, cost = _numbers()
+    return dashboard(
+        "mirage",
+        "1 · The mirage",
+        "High GPU utilization, collapsing MFU: what a busy cluster really does.",
+        (
+            (10, (
+                (16, _headline()),
+                (4, ((4, utilization), (3, useful), (3, step))),
+                (4, ((4, mfu), (3, lost), (3, cost))),
+            )),
+            (10, ((11, path), (5, eating), (8, ((3, verdict(26)), (7, late))))),
+            (5, ((11, alerts), (8, _buttons()), (5, links))),
+        ),
+        [PRICE, RANKS],
+    )  # fmt: skip

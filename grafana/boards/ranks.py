@@ -1,0 +1,139 @@
+"""2: who holds everyone up?"""
+
+from __future__ import annotations
+
+from board import NODE, RANK, dashboard, to
+from meaning import (
+    BAD,
+    CULPRIT_SHARE,
+    GOOD,
+    PHASE_COLOURS,
+    PLAIN,
+    THROTTLE_REASONS,
+    WARN,
+    Json,
+    steps,
+)
+from panels import coloured, fixed, gauge, heatmap, named, rows, stacked_bars, stat, table, target, timeseries
+from verdict import LARGEST_PICTURE, RANKS_QUERY, SPREAD_COLOURS, STEP_QUERY, every_rank, spread, verdict
+
+OF = '{run="$run",node=~"$node"}'
+CHOSEN_RANK = '{run="$run",rank="$rank"}'
+LAG = f"rank:training_lag_seconds:per_step_rate1m{OF}"
+COMPUTE = "rank:training_compute_seconds:per_step_rate1m"
+
+
+def _share_of_step(series: str) -> str:
+    return f"{series} / on (run) group_left () {STEP_QUERY}"
+
+
+def _pictures() -> tuple[Json, ...]:
+    excess = f"rank:training_compute_excess:ratio_rate1m{OF}"
+    waiting = _share_of_step(f"rank:training_wait_seconds:per_step_rate1m{OF}")
+    return (
+        heatmap("Compute, against the median rank", "Forward and backward of each rank, from its own median upwards; "
+                "above 256 ranks the ten worst. Healthy: dark everywhere. A bright row is a slow GPU; one bright moment is "
+                "a hiccup.",
+                target(every_rank(f"clamp_min({excess}, 0)", worst_by=LAG), "{{rank}}"), unit="percentunit", low=0, high=0.3,
+                axis="rank", value="above the median"),
+        heatmap("Waiting for the others", "Share of the step that each rank waits in all-reduce, transfer excluded. When "
+                "one rank is late, its row stays dark and all others turn bright: the victims are bright.",
+                target(every_rank(waiting, worst_by=LAG), "{{rank}}"), unit="percentunit", low=0, high=0.4, axis="rank",
+                value="waiting"),
+        heatmap("Lag: arriving later than the median", "Share of the step by which each rank arrives in the collective "
+                "after the median rank. The bright row is the one that all wait for.",
+                target(every_rank(f"clamp_min({_share_of_step(LAG)}, 0)", worst_by=LAG), "{{rank}}"), unit="percentunit",
+                low=0, high=0.3, axis="rank", value="lag"),
+    )  # fmt: skip
+
+
+def _by_rank(expr: str) -> Json:
+    """One column of the table, for the ranks that lag most where the job has more than the table can show."""
+    return rows(f"sum by (rank, node) ({expr} and on (run, rank) topk({LARGEST_PICTURE}, {LAG}))")
+
+
+def _joined(series: str) -> str:
+    """A GPU's series, under its rank."""
+    return f"{series} * on (UUID) group_left (run, rank, node) training_rank_info{OF}"
+
+
+def _ranks() -> Json:
+    per_step = f"/ on (run, rank, node) rate(training_steps_total{OF}[1m])"
+    return table(
+        "All ranks, the latest first",
+        "Per step, over the last minute; up to 256 ranks. The culprit has the longest lag and hardly waits; "
+        "its other columns say why: data wait, or compute at a lower clock, at a high temperature, or throttled.",
+        _by_rank(f"sum by (run, rank, node) (rank:training_late_share:rate1m{OF})"),
+        _by_rank(LAG),
+        _by_rank(f"{COMPUTE}{OF}"),
+        _by_rank(f"rank:training_wait_seconds:per_step_rate1m{OF}"),
+        _by_rank(f'sum by (run, rank, node) (rate(training_phase_seconds_total{{run="$run",node=~"$node",phase="data_wait"}}[1m])) '
+                 f"{per_step}"),
+        _by_rank(f"sum by (run, rank, node) (rate(training_phase_seconds_total{OF}[1m])) {per_step}"),
+        _by_rank(f"rank:gpu_sm_clock_hertz:avg1m{OF}"),
+        _by_rank(f"rank:gpu_temperature_celsius:avg1m{OF}"),
+        _by_rank(_joined("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")),
+        unit="s", decimals=1, sort="Late",
+        columns={"rank": "Rank", "node": "Node", "Value #A": "Late", "Value #B": "Lag", "Value #C": "Compute",
+                 "Value #D": "Waiting", "Value #E": "Data wait", "Value #F": "Step", "Value #G": "Clock",
+                 "Value #H": "Temp.", "Value #I": "Throttled by"},
+        overrides=[
+            named("Rank", unit="none", decimals=0, custom__width=55, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
+            named("Node", custom__width=85, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
+            gauge("Late", high=0.4),
+            *(named(column, custom__width=90) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
+            named("Clock", unit="hertz", decimals=2, custom__width=90),
+            named("Temp.", unit="celsius", decimals=0, custom__width=65),
+            named("Throttled by", unit="none", mappings=THROTTLE_REASONS, custom__width=125),
+        ],
+    )  # fmt: skip
+
+
+def ranks() -> Json:
+    concentration = stat(
+        "Late seconds of one rank",
+        "Share of all lateness that the latest rank has. Near 100 %: one culprit. Near 1 in N: everyone in turn, as with "
+        "jitter or starved loaders. Read it only where much is late.",
+        target('run:training_late_concentration:max_rank{run="$run"}', "of all late seconds"), unit="percentunit",
+        decimals=0, min=0, max=1, color=fixed(PLAIN),
+    )  # fmt: skip
+    late = stat(
+        "Time lost to lateness",
+        "Share of the run's time by which the last arriver was later than the median of the others, whoever it was. "
+        "Healthy: a few percent of jitter.",
+        target('run:training_late_share:rate1m{run="$run"}', "late"), unit="percentunit", decimals=1, min=0,
+        color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (CULPRIT_SHARE / 2, WARN), (CULPRIT_SHARE, BAD)),
+    )  # fmt: skip
+    causes = stacked_bars(
+        "In which phase they are late",
+        "The ten ranks for which most is waited, as a share of the run's time, by the phase in which they are late. One "
+        "tall bar is a culprit, and its colour the cause.",
+        rows(f"rank:training_late_share:rate1m{OF} and on (run, rank) "
+             f"topk({WORST_BARS}, sum by (run, rank) (rank:training_late_share:rate1m{OF}))"),
+        unit="percentunit", row="rank", column="phase", min=0, decimals=1, overrides=coloured(PHASE_COLOURS),
+    )  # fmt: skip
+    compute = timeseries(
+        "The spread of compute",
+        "Forward and backward per step: the slowest rank, the median, the fastest, and the one chosen above. Healthy: a "
+        "narrow band. A slow GPU lifts the highest line alone.",
+        *spread(f"{COMPUTE}{OF}", chosen=f"{COMPUTE}{CHOSEN_RANK}"), unit="s", decimals=1, overrides=SPREAD_COLOURS,
+    )  # fmt: skip
+    return dashboard(
+        "ranks",
+        "2 · Ranks: who holds everyone up?",
+        "The rank that complains is usually the victim: find the one that all others wait for, and why it is late.",
+        (
+            (3, ((10, verdict(30)), (5, late), (5, concentration), (4, _count()))),
+            (10, tuple((8, picture) for picture in _pictures())),
+            (12, ((14, _ranks()), (10, ((6, causes), (6, compute))))),
+        ),
+        [NODE, RANK],
+    )  # fmt: skip
+
+
+WORST_BARS = 10
+
+
+def _count() -> Json:
+    return stat("Ranks", "Ranks that publish steps. Fewer than the job has: some died, or are not scraped.",
+                target(RANKS_QUERY, "ranks"), unit="none", decimals=0, color=fixed(PLAIN))  # fmt: skip
