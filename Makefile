@@ -53,7 +53,7 @@ golden: setup-all  ## write the golden scrapes anew
 	$(BIN)/python -m pytest tests/stepscope/test_exposition.py --golden
 
 bench: setup-all  ## measure speed; writes build/bench.json
-	@OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
+	@PYTHONPATH=grafana OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
 
 soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody
 	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 24 --quiet-minutes 10

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import real
+from queries import committed, panels_of, shown
 from results import Result, timed
 from stepsim.board import FaultBoard
 from stepsim.engine import Engine
@@ -95,20 +96,68 @@ def as_gauges(text: str) -> CollectorRegistry:
 
 def history() -> Iterator[Result]:
     """Two hours of past: simulated, written, and loaded with all recorded series."""
-    if not shutil.which("promtool"):
-        console.print("history: skipped, promtool is not on PATH")
+    if absent("promtool"):
         return
     with tempfile.TemporaryDirectory() as folder:
-        past, data = Path(folder) / "past", Path(folder) / "data"
-        data.mkdir()
-        commands = (
-            [sys.executable, "-m", "stepsim", "history", str(past)],
-            ["sh", "prometheus/load-history.sh", str(past), str(data), str(free_port())],
-        )
-        seconds = sum(
-            timed(partial(subprocess.run, command, cwd=ROOT, check=True, capture_output=True)) for command in commands
-        )
+        seconds = timed(partial(load_past, Path(folder)))
     yield Result(name="two hours of past, generated and loaded", value=seconds, unit="s", target=30, better="lower")
+
+
+def absent(program: str) -> bool:
+    """Says that the measurement is left out where it is."""
+    gone = shutil.which(program) is None
+    if gone:
+        console.print(f"skipped: {program} is not on PATH")
+    return gone
+
+
+def load_past(folder: Path, *arguments: str) -> tuple[Path, float]:
+    """The data folder of a Prometheus with a past, and when that ends."""
+    past, data = folder / "past", folder / "data"
+    data.mkdir()
+    commands = (
+        [sys.executable, "-m", "stepsim", "history", str(past), *arguments],
+        ["sh", "prometheus/load-history.sh", str(past), str(data), str(free_port())],
+    )
+    for command in commands:
+        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return data, float((past / "end").read_text())
+
+
+def dashboards() -> Iterator[Result]:
+    """Every dashboard's queries over half an hour, as Grafana sends them, one after the other."""
+    if absent("promtool") or absent("prometheus"):
+        return
+    with past("cluster", "--hours", "0.5") as (url, end):
+        slowest = max(seconds for board in committed().values() for seconds in answer_times(url, board, end, "cluster"))
+    yield Result(name="slowest query of all dashboards, 32 ranks", value=slowest, unit="s", target=0.2, better="lower")
+    with past("large", "--hours", "8") as (url, end):  # a sixteenth of it, half an hour, is made of so large a job
+        times = {name: sum(answer_times(url, board, end, "large")) for name, board in committed().items()}
+    yield Result(name="the home dashboard's queries together, 1,024 ranks", value=times["mirage"], unit="s", target=1,
+                 better="lower")  # fmt: skip
+    yield Result(name="the slowest dashboard's queries together, 1,024 ranks", value=max(times.values()), unit="s", target=5,
+                 better="lower")  # fmt: skip
+
+
+@contextmanager
+def past(preset: str, *arguments: str) -> Iterator[tuple[str, float]]:
+    """A Prometheus with half an hour of a job: its URL, and when the past ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, end = load_past(Path(folder), "--preset", preset, *arguments)
+        port = free_port()
+        options = {"config.file": Path(folder) / "past/empty.yml", "storage.tsdb.path": data, "log.level": "error",
+                   "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
+        command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
+        with serving(command, f"http://127.0.0.1:{port}", "/-/ready") as process:
+            yield process.url, end
+
+
+def answer_times(url: str, board: dict[str, Any], at: float, run: str) -> list[float]:
+    """Seconds that each panel's queries take, the second time: Grafana asks again every five seconds."""
+    panels = list(panels_of(board))
+    for panel in panels:
+        shown(url, panel, at, run=run)
+    return [timed(partial(shown, url, panel, at, run=run)) for panel in panels]
 
 
 def scraping() -> Iterator[Result]:
@@ -163,22 +212,29 @@ class Running:
 def simulator(*arguments: str) -> Iterator[Running]:
     port = free_port()
     command = [sys.executable, "-m", "stepsim", "simulate", "--port", str(port), "--per-rank-histogram", *arguments]
+    with serving(command, f"http://127.0.0.1:{port}", "/healthz") as process:
+        yield process
+
+
+@contextmanager
+def serving(command: list[str], url: str, ready: str) -> Iterator[Running]:
+    """A process that answers ``ready`` below its URL."""
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(200):
             try:
-                requests.get(url + "/healthz", timeout=1)
-                break
+                if requests.get(url + ready, timeout=1).ok:
+                    break
             except requests.RequestException:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
         yield Running(url=url, info=psutil.Process(process.pid))
     finally:
         process.terminate()
         process.wait(10)
 
 
-MEASUREMENTS = (simulation, rendering, history, scraping, *real.MEASUREMENTS)
+MEASUREMENTS = (simulation, rendering, history, dashboards, scraping, *real.MEASUREMENTS)
 
 
 def main() -> int:

@@ -8,8 +8,6 @@ from typing import Any
 from meaning import BAD, Json
 from panels import DATASOURCE, Cells, placed
 
-SCREEN_ROWS = 25
-"""Of Grafana's grid, on one screen of 1920 × 1080 below its own header."""
 KEPT = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}"
 
 

@@ -5,7 +5,6 @@ Every panel has a title, a description that says how to read it, and a unit. Wha
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -173,57 +172,6 @@ def bars(title: str, description: str, *targets: Json, unit: str, **more: Any) -
     return panel("bargauge", title, description, targets, unit=unit, options=options, **more)
 
 
-MERGED: list[Json] = [
-    {"id": "filterFieldsByName", "options": {"exclude": {"names": ["Time"]}}},  # it would be part of the key
-    {"id": "merge", "options": {}},
-]
-"""Tables of several queries become one, joined by the labels that they share."""
-
-
-def _converted(field: str, kind: str) -> Json:
-    return {"id": "convertFieldType", "options": {"conversions": [{"targetField": field, "destinationType": kind}]}}
-
-
-def stacked_bars(
-    title: str,
-    description: str,
-    *targets: Json,
-    unit: str,
-    row: str,
-    column: str,
-    overrides: Sequence[Json],
-    **more: Any,
-) -> Json:
-    """One bar per value of the label ``row``, a number, made up of one part per value of the label ``column``."""
-    across = f"{row}\\{column}"
-    matrix = {"rowField": row, "columnField": column, "valueField": "Value"}
-    transformations = [
-        *MERGED,
-        _converted(row, "number"),
-        {"id": "sortBy", "options": {"sort": [{"field": row}]}},
-        {"id": "groupingToMatrix", "options": matrix},
-        _converted(across, "string"),
-    ]
-    options = {
-        "orientation": "auto",
-        "xField": across,
-        "stacking": "normal",
-        "showValue": "never",
-        "groupWidth": 0.9,
-        "barWidth": 0.95,
-        "barRadius": 0,
-        "fullHighlight": False,
-        "xTickLabelRotation": 0,
-        "xTickLabelMaxLength": 8,
-        "xTickLabelSpacing": 60,
-        "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
-        "tooltip": {"mode": "multi", "sort": "desc"},
-    }
-    return panel("barchart", title, description, targets, unit=unit, options=options,
-                 custom={"lineWidth": 0, "fillOpacity": 85}, transformations=transformations,
-                 overrides=[*overrides, named(across, unit="string")], **more)  # fmt: skip
-
-
 def heatmap(
     title: str, description: str, query: Json, *, unit: str, low: float | None, high: float | None, value: str, axis: str,
     axis_unit: str | None = None,
@@ -265,93 +213,6 @@ def states(title: str, description: str, *targets: Json, mappings: Sequence[Json
     custom = {"lineWidth": 0, "fillOpacity": 80, "spanNulls": False}
     return panel("state-timeline", title, description, targets, unit="none", options=options, custom=custom,
                  mappings=list(mappings), noValue=empty, color=fixed(BAD), **more)  # fmt: skip
-
-
-def table(
-    title: str, description: str, *targets: Json, unit: str, columns: Mapping[str, str], sort: str = "", **more: Any
-) -> Json:
-    """A table of instant queries, joined by the labels that they share.
-
-    ``columns`` names what is shown, in order, and its headings: a label, ``Value`` where there is one query, or
-    ``Value #A``, ``Value #B`` and so on. ``sort`` is the heading of the column by which it is sorted, downwards.
-    """
-    transformations: list[Json] = [
-        {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}},
-        {
-            "id": "organize",
-            "options": {
-                "excludeByName": {},
-                "indexByName": {name: index for index, name in enumerate(columns)},
-                "renameByName": dict(columns),
-            },
-        },
-    ]
-    if len(targets) > 1:
-        transformations = [*MERGED, *transformations]
-    options = {
-        "showHeader": True,
-        "cellHeight": "sm",
-        **({"sortBy": [{"displayName": sort, "desc": True}]} if sort else {}),
-    }
-    custom = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
-    return panel("table", title, description, targets, unit=unit, options=options, custom=custom,
-                 transformations=transformations, **more)  # fmt: skip
-
-
-def gauge(name: str, *, high: float, colour: str = BAD, unit: str = "percentunit", **more: Any) -> Json:
-    """A table's column drawn as bars."""
-    return named(name, custom__cellOptions={"type": "gauge", "mode": "basic"}, unit=unit, decimals=1, min=0, max=high,
-                 color=fixed(colour), **more)  # fmt: skip
-
-
-BUTTON_ROWS = 2
-"""Of a panel of buttons."""
-
-
-def buttons(title: str, description: str, requests: Mapping[str, tuple[str, Json]]) -> Json:
-    """Buttons that POST: label → URL and JSON body. The browser sends them, as any viewer, with ``X-Grafana-Action``."""
-    columns = -(-len(requests) // BUTTON_ROWS)
-    elements = [
-        _button(label, url, body, *divmod(number, columns), columns) for number, (label, (url, body)) in enumerate(requests.items())
-    ]  # fmt: skip
-    options = {
-        "inlineEditing": False,
-        "showAdvancedTypes": True,
-        "panZoom": False,
-        "zoomToContent": False,
-        "tooltip": {"mode": "none"},
-        "root": {"type": "frame", "name": title, "elements": elements},
-    }
-    return panel("canvas", title, description, [target("vector(1)", instant=True)], unit="none", options=options)
-
-
-def _button(label: str, url: str, body: Json, row: int, column: int, columns: int) -> Json:
-    """Placed in percent of the panel."""
-    width, height = 100 / columns, 100 / BUTTON_ROWS
-    api = {
-        "method": "POST", "endpoint": url, "data": json.dumps(body), "contentType": "application/json", "headerParams": [],
-        "queryParams": [],
-    }  # fmt: skip
-    placement = {
-        "left": width * column + 1, "right": 99 - width * (column + 1), "top": height * row + 3,
-        "bottom": 97 - height * (row + 1), "rotation": 0,
-    }  # fmt: skip
-    return {
-        "type": "button",
-        "name": label,
-        "config": {
-            "text": {"mode": "fixed", "fixed": label},
-            "align": "center",
-            "size": 14,
-            "api": api,
-            "style": {"variant": "secondary" if body else "primary"},
-        },
-        "background": {"color": {"fixed": "transparent"}},
-        "border": {"color": {"fixed": "transparent"}},
-        "constraint": {"horizontal": "scale", "vertical": "scale"},
-        "placement": {side: round(percent, 2) for side, percent in placement.items()},
-        "connections": [],
-    }
 
 
 def text(title: str, description: str, markdown: str) -> Json:

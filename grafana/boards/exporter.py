@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from board import dashboard
 from meaning import BAD, COUNT_STEPS, GOOD, HIGHEST, LINE, MIDDLE, PLAIN, REFERENCE, WARN, Json, steps
-from panels import bars, fixed, named, rows, stat, table, target, timeseries
+from panels import bars, fixed, named, rows, stat, target, timeseries
+from tables import table
 
 OF = '{run="$run"}'
 JOBS = 'job!="prometheus"'

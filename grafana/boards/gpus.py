@@ -6,7 +6,8 @@ from typing import Any
 
 from board import NODE, RANK, dashboard, to_ranks
 from meaning import BAD, HIGHEST, LINE, MFU, MIDDLE, PHASE_COLOURS, THROTTLE_REASONS, UTILIZATION, XIDS, Json
-from panels import fixed, matching, named, reference, rows, states, table, target, timeseries
+from panels import fixed, matching, named, reference, rows, states, target, timeseries
+from tables import table
 from verdict import SPREAD_COLOURS, ordered, spread
 
 OF = '{run="$run",node=~"$node"}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from board import PRICE, PRICED, RANKS, RUNBOOK, dashboard, to, to_ranks
+from buttons import buttons
 from meaning import (
     LOST_PERCENT_STEPS,
     MFU,
@@ -13,7 +14,8 @@ from meaning import (
     UTILIZATION,
     Json,
 )
-from panels import bars, buttons, coloured, fixed, gauge, named, rows, scaled_by, stat, table, target, text, timeseries
+from panels import bars, coloured, fixed, named, rows, scaled_by, stat, target, text, timeseries
+from tables import gauge, table
 from verdict import LOST_QUERY, MFU_QUERY, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY, verdict
 
 FAULTS = ("straggler", "data_starvation", "gradient_explosion", "storage_node_slow", "storage_outage")

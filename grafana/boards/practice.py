@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from board import RUNBOOK, dashboard, to_console
 from meaning import BAD, GOOD, HIGHEST, PLAIN, WARN, Json, mapped, steps
-from panels import fixed, gauge, named, rows, stat, states, table, target
+from panels import fixed, named, rows, stat, states, target
+from tables import gauge, table
 
 FIRING = 'ALERTS{alertstate="firing",run="$run",exhibit=""}'
 TRUE_BY_CAUSE = 'max by (cause) (label_replace(lab_fault_active > 0, "cause", "$1", "fault", "(.+)"))'

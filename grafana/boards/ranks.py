@@ -14,7 +14,8 @@ from meaning import (
     Json,
     steps,
 )
-from panels import coloured, fixed, gauge, heatmap, named, rows, stacked_bars, stat, table, target, timeseries
+from panels import coloured, fixed, heatmap, named, rows, stat, target, timeseries
+from tables import gauge, stacked_bars, table
 from verdict import LARGEST_PICTURE, RANKS_QUERY, SPREAD_COLOURS, STEP_QUERY, every_rank, spread, verdict
 
 OF = '{run="$run",node=~"$node"}'
@@ -27,23 +28,25 @@ def _share_of_step(series: str) -> str:
     return f"{series} / on (run) group_left () {STEP_QUERY}"
 
 
+def _picture(title: str, description: str, share: str, *, high: float, value: str) -> Json:
+    """In percent: Grafana's colours need a scale that is longer than 1."""
+    query = target(every_rank(f"100 * clamp_min({share}, 0)", worst_by=LAG), "{{rank}}")
+    return heatmap(title, description, query, unit="percent", low=0, high=high, axis="rank", value=value)
+
+
 def _pictures() -> tuple[Json, ...]:
     excess = f"rank:training_compute_excess:ratio_rate1m{OF}"
     waiting = _share_of_step(f"rank:training_wait_seconds:per_step_rate1m{OF}")
     return (
-        heatmap("Compute, against the median rank", "Forward and backward of each rank, from its own median upwards; "
-                "above 256 ranks the ten worst. Healthy: dark everywhere. A bright row is a slow GPU; one bright moment is "
-                "a hiccup.",
-                target(every_rank(f"clamp_min({excess}, 0)", worst_by=LAG), "{{rank}}"), unit="percentunit", low=0, high=0.3,
-                axis="rank", value="above the median"),
-        heatmap("Waiting for the others", "Share of the step that each rank waits in all-reduce, transfer excluded. When "
-                "one rank is late, its row stays dark and all others turn bright: the victims are bright.",
-                target(every_rank(waiting, worst_by=LAG), "{{rank}}"), unit="percentunit", low=0, high=0.4, axis="rank",
-                value="waiting"),
-        heatmap("Lag: arriving later than the median", "Share of the step by which each rank arrives in the collective "
-                "after the median rank. The bright row is the one that all wait for.",
-                target(every_rank(f"clamp_min({_share_of_step(LAG)}, 0)", worst_by=LAG), "{{rank}}"), unit="percentunit",
-                low=0, high=0.3, axis="rank", value="lag"),
+        _picture("Compute, against the median rank", "Forward and backward of each rank, from its own median upwards; "
+                 "above 256 ranks the ten worst. Healthy: dark everywhere. A bright row is a slow GPU; one bright moment is "
+                 "a hiccup.", excess, high=30, value="above the median"),
+        _picture("Waiting for the others", "Share of the step that each rank waits in all-reduce, transfer excluded. When "
+                 "one rank is late, its row stays dark and all others turn bright: the victims are bright.",
+                 waiting, high=40, value="waiting"),
+        _picture("Lag: arriving later than the median", "Share of the step by which each rank arrives in the collective "
+                 "after the median rank. The bright row is the one that all wait for.",
+                 _share_of_step(LAG), high=30, value="lag"),
     )  # fmt: skip
 
 

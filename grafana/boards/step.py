@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from board import NODE, RANK, dashboard, to, to_ranks
 from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, Json
-from panels import coloured, fixed, heatmap, named, reference, rows, stacked_bars, stat, target, timeseries
+from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
+from tables import stacked_bars
 from verdict import LARGEST_PICTURE, RANKS_QUERY, STEP_QUERY
 
 SHARE = "run:training_phase_share:rate1m"

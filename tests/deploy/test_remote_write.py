@@ -9,7 +9,9 @@ import requests
 import yaml
 from rich.console import Console
 
-from dashboard_files import DASHBOARDS, ROOT, panels_of, queries_of, substituted
+from dashboard_files import DASHBOARDS
+from queries import panels_of, queries_of, substituted
+from running_lab import ROOT
 from stepsim.lab import Lab, write_configs
 
 HOME = DASHBOARDS["mirage"]

@@ -10,7 +10,12 @@ import promql_parser
 import pytest
 import yaml
 
-from dashboard_files import DASHBOARDS, FILES, PANELS, QUERIES, ROOT, substituted
+from dashboard_files import DASHBOARDS, FILES, PANELS, QUERIES
+from queries import substituted
+from running_lab import ROOT
+
+SCREEN_ROWS = 25
+"""Of 30 px, with gaps of 8, below some 100 px of Grafana's own."""
 
 every_panel = pytest.mark.parametrize(
     ("name", "panel"), PANELS, ids=lambda value: value if isinstance(value, str) else value["title"]
@@ -43,7 +48,7 @@ def test_a_dashboard_follows_the_house_rules(dashboard):
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS.keys())
 def test_panels_do_not_overlap_and_fill_the_width(dashboard):
-    """A grid of 24 columns."""
+    """A grid of 24 columns, on one screen of 1920 × 1080."""
     boxes = [panel["gridPos"] for panel in dashboard["panels"]]
     assert all(box["x"] + box["w"] <= 24 for box in boxes)
     for a, b in combinations(boxes, 2):
@@ -54,8 +59,9 @@ def test_panels_do_not_overlap_and_fill_the_width(dashboard):
             or b["y"] + b["h"] <= a["y"]
         )
         assert apart, (a, b)
-    area = max(box["y"] + box["h"] for box in boxes) * 24
-    assert sum(box["w"] * box["h"] for box in boxes) == area
+    bottom = max(box["y"] + box["h"] for box in boxes)
+    assert sum(box["w"] * box["h"] for box in boxes) == 24 * bottom
+    assert bottom <= SCREEN_ROWS
 
 
 @every_panel
@@ -100,6 +106,24 @@ def test_one_colour_per_phase_everywhere():
     for phase in ("data_wait", "h2d", "forward", "backward", "allreduce", "optimizer", "checkpoint", "other"):
         (shade,) = colours[phase]
         assert f"--{phase}: {shade.lower()};" in css
+
+
+def test_grafana_is_open_to_viewers_and_closed_to_the_outside():
+    """Anonymous, in a role that one variable sets; refreshed every second if wanted; nothing is fetched or reported."""
+    settings = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["grafana"][
+        "environment"
+    ]
+    assert settings["GF_AUTH_ANONYMOUS_ENABLED"] == "true"
+    assert settings["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "${GRAFANA_ANONYMOUS_ROLE:-Viewer}"
+    assert "GRAFANA_ANONYMOUS_ROLE=Viewer" in (ROOT / ".env").read_text(encoding="utf-8")
+    fastest = settings["GF_DASHBOARDS_MIN_REFRESH_INTERVAL"]
+    assert all(board["timepicker"]["refresh_intervals"][0] == fastest for board in DASHBOARDS.values())
+    outside = [
+        name for name in settings if "REPORTING" in name or "CHECK_FOR" in name or name.endswith("NEWS_FEED_ENABLED")
+    ]
+    assert len(outside) == 4
+    assert {settings[name] for name in outside} == {"false"}
+    assert settings["GF_PLUGINS_PREINSTALL_DISABLED"] == "true"
 
 
 def test_provisioning_points_at_what_exists():

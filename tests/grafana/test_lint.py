@@ -20,7 +20,8 @@ import promql_parser
 import pytest
 from grafana_foundation_sdk.models import units
 
-from dashboard_files import DASHBOARDS, panels_of, substituted
+from dashboard_files import DASHBOARDS
+from queries import panels_of, substituted
 from stepscope.metrics import REFEREE, TRAINING
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH

@@ -5,14 +5,13 @@ import re
 
 import pytest
 
-from asking import last_values, shown
-from dashboard_files import EMPTY_IN_HEALTH, PANELS
+from dashboard_files import BY_NAME, EMPTY_IN_HEALTH
 from past import prometheus_with
+from queries import shown
 from stepsim.job import load_job
 
 pytestmark = pytest.mark.prometheus
 
-BY_NAME = {f"{name}: {panel['title']}": panel for name, panel in PANELS if "targets" in panel}
 LINES, ROWS = 50, 256
 """At most, in a graph and in any other panel."""
 ALL_RANKS_AND_PHASES = 256 * 10
@@ -81,9 +80,8 @@ def test_a_panel_has_data_in_health(past, name):
         return
     assert any(found)
     for series in (series for query in found for series in query):
-        legend, labels, values = series
-        assert legend == "__auto" or legend.strip(), labels
-        assert all(map(math.isfinite, values)), series
+        assert series.legend == "__auto" or series.legend.strip(), series.labels
+        assert all(map(math.isfinite, series.values)), series
 
 
 @pytest.mark.parametrize("name", EMPTY_IN_HEALTH)
@@ -117,11 +115,16 @@ def test_a_panel_stays_readable_with_a_fault(past, name, fault):
 def struck(past, fault):
     """The number of the rank or node that the lab chose, from its own truth."""
     url, minute = past
-    [[(target, _, _)]] = shown(url, TRUTH, minute(AT[fault]))
-    return target.split()[-1].removeprefix("node-")
+    [[truth]] = shown(url, TRUTH, minute(AT[fault]))
+    return truth.legend.split()[-1].removeprefix("node-")
 
 
 TRUTH = {"targets": [{"expr": "lab_fault_active > 0", "instant": True, "legendFormat": "{{target}}"}]}
+
+
+def last_values(url, panel, at, **variables):
+    """Legend → last value, of all of the panel's queries together."""
+    return {one.legend: one.values[-1] for query in shown(url, panel, at, **variables) for one in query}
 
 
 def moments(fault):
@@ -169,8 +172,8 @@ MOVES = {
         ("step: What the step waits for: the critical path", "backward", rises(1.3)),
         ("step: Waiting for others", "waiting", rises(3)), (LATE, "late", reaches(0.2)),
         ("ranks: Late seconds of one rank", "of all late seconds", reaches(0.9)),
-        ("ranks: Compute, against the median rank", "{rank}", reaches(0.3)),
-        ("ranks: Lag: arriving later than the median", "{rank}", reaches(0.2)),
+        ("ranks: Compute, against the median rank", "{rank}", reaches(30)),
+        ("ranks: Lag: arriving later than the median", "{rank}", reaches(20)),
         ("ranks: The spread of compute", "highest", rises(1.3)), ("ranks: The spread of compute", "median", stays(0.05)),
         ("ranks: The spread of compute", "rank {rank}", rises(1.3)), ("step: Step, mean", "step", rises(1.2)),
         ("gpus: The same: rank $rank", "SM active", stays(0.1)), (BUSY, "SM active", falls(0.9)),
@@ -247,7 +250,7 @@ def test_the_alert_is_listed_beside_the_truth(past, fault):
             (faults, "fault", truth),
             (timeline, "alertname", alerts),
         ):
-            found |= {labels[label] for _, labels, _ in series}
+            found |= {one.labels[label] for one in series}
     assert ALERT[fault] in firing & timeline
     assert fault in faults
 
@@ -278,14 +281,14 @@ def test_a_large_job_shows_its_worst_ten(large, name):
     [rows] = shown(url, BY_NAME[f"ranks: {name}"], at, run="large")
     [lags] = shown(url, BY_NAME["ranks: Lag: arriving later than the median"], at, run="large")
     assert len(rows) == 10
-    assert {legend for legend, _, _ in rows} == {legend for legend, _, _ in lags}
+    assert {row.legend for row in rows} == {row.legend for row in lags}
 
 
 def test_ranks_are_drawn_in_numeric_order(past):
     """From 0 upwards: Prometheus alone would put 10 before 2."""
     url, minute = past
     [rows] = shown(url, BY_NAME["ranks: Compute, against the median rank"], minute(HEALTHY_AT))
-    assert [legend for legend, _, _ in rows] == [str(rank) for rank in range(32)]
+    assert [row.legend for row in rows] == [str(rank) for rank in range(32)]
 
 
 def test_the_price_is_multiplied_and_empty_without_one(past):

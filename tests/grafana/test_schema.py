@@ -15,7 +15,9 @@ from grafana_foundation_sdk.models.prometheus import Dataquery, PromQueryFormat
 from jsonschema import Draft7Validator
 from jsonschema.validators import extend
 
-from dashboard_files import DASHBOARDS, ROOT, panels_of
+from dashboard_files import DASHBOARDS
+from queries import panels_of
+from running_lab import ROOT
 
 (FILE,) = (Path(__file__).parent / "schema").glob("grafana-*.json")
 SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))

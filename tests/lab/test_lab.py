@@ -4,10 +4,8 @@ import time
 
 import pytest
 
-from asking import shown
-from dashboard_files import EMPTY_IN_HEALTH, PANELS
-
-BY_NAME = {f"{name}: {panel['title']}": panel for name, panel in PANELS if "targets" in panel}
+from dashboard_files import BY_NAME, EMPTY_IN_HEALTH
+from queries import shown
 
 pytestmark = pytest.mark.prometheus
 

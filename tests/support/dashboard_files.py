@@ -1,30 +1,12 @@
-"""The committed dashboards, their panels and queries, and queries as Grafana sends them."""
+"""The committed dashboards, their panels and queries."""
 
-import json
-import re
-from pathlib import Path
+from queries import FOLDER, committed, panels_of, queries_of
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted((ROOT / "grafana/dashboards").glob("*.json"))
-DASHBOARDS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in FILES}
-
-
-def panels_of(dashboard):
-    """Every panel, those inside a collapsed row too, without the rows themselves."""
-    for panel in dashboard["panels"]:
-        if panel["type"] == "row":
-            yield from panel.get("panels", [])
-        else:
-            yield panel
-
-
-def queries_of(panel):
-    """The panel's expressions; a target that shows another panel's data has none."""
-    return [target["expr"] for target in panel.get("targets", []) if "expr" in target]
-
-
+FILES = sorted(FOLDER.glob("*.json"))
+DASHBOARDS = committed()
 PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items() for panel in panels_of(dashboard)]
 QUERIES = [(panel["title"], expr) for _, panel in PANELS for expr in queries_of(panel)]
+BY_NAME = {f"{name}: {panel['title']}": panel for name, panel in PANELS if "targets" in panel}
 
 EMPTY_IN_HEALTH = {
     "mirage: Alerts firing": "straggler",
@@ -44,19 +26,3 @@ EMPTY_IN_HEALTH = {
 }
 """Panels without data in a healthy simulated job, where they say so in words, and the fault with which they have some;
 trouble is what the simulator never has."""
-
-BUILT_IN = {
-    "__rate_interval": "20s",  # four scrapes
-    "__interval": "5s",
-    "__interval_ms": "5000",
-    "__range": "1800s",
-    "__range_s": "1800",
-    "__range_ms": "1800000",
-}
-"""For a scrape interval of 5 s, over the last 30 minutes."""
-
-
-def substituted(expr, *, run="cluster", node=".*", rank="-", price="2.5"):
-    """The query as Grafana sends it; like Grafana, it leaves alone what is no variable, such as ``$1``."""
-    values = {**BUILT_IN, "run": run, "node": node, "rank": rank, "price": price}
-    return re.sub(r"\$(?:(\w+)|\{(\w+)(?::\w+)?\})", lambda found: values.get(found[1] or found[2], found[0]), expr)

@@ -1,0 +1,47 @@
+"""Thresholds come from the alerts; bit masks and error numbers are spelt out."""
+
+import pytest
+
+import meaning
+
+
+@pytest.mark.parametrize(
+    ("alert", "before", "expr", "value"),
+    [
+        ("A", "", "rank:share > 0.08", 0.08),
+        ("A", "", "sum(a{b='1'}) >= 3", 3),
+        ("A", "second", "first > 1 and second < 0.5", 0.5),
+    ],
+)
+def test_a_bound_is_the_number_that_the_alert_compares_with(tmp_path, monkeypatch, alert, before, expr, value):
+    """The first one, or the first after a text."""
+    (tmp_path / "alerts.yml").write_text(f'groups: [{{rules: [{{alert: {alert}, expr: "{expr}"}}]}}]')
+    monkeypatch.setattr(meaning, "ALERTS", tmp_path / "alerts.yml")
+    assert meaning.bound.__wrapped__(alert, before) == value
+
+
+def test_a_bound_that_is_not_there_is_an_error():
+    """An alert that does not exist, or one without such a comparison: no panel gets a made-up threshold."""
+    with pytest.raises(KeyError):
+        meaning.bound("NoSuchAlert")
+    with pytest.raises(ValueError, match="compares with no number"):
+        meaning.bound("GpuUtilizationLow", "no such text")
+
+
+def reading(mappings, value):
+    return mappings[0]["options"][str(value)]["text"]
+
+
+def test_every_combination_of_throttle_reasons_is_spelt_out():
+    """Bits as in nvml.h; a GPU may be held back by several at once."""
+    assert reading(meaning.THROTTLE_REASONS, 0) == "none"
+    assert reading(meaning.THROTTLE_REASONS, 0x04 | 0x20) == "power cap + thermal, driver"
+    assert (
+        reading(meaning.THROTTLE_REASONS, 0x08 | 0x40 | 0x80) == "hardware slowdown + thermal, hardware + power brake"
+    )
+    assert len(meaning.THROTTLE_REASONS[0]["options"]) == 2 + 2**5 - 1
+
+
+def test_a_lost_gpu_is_named():
+    """XID 79 is what everybody fears."""
+    assert reading(meaning.XIDS, 79) == "79: fallen off the bus"
