@@ -102,7 +102,7 @@ def step() -> Json:
         "Kinds that a machine lacks, or does not report, are absent.",
         *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{{run=\"$run\"}}[1m])))", kind)
           for kind, sent in _WIRES.items()),
-        unit="decbytes", min=0,
+        unit="decbytes", min=0, noValue="no wire is read",
     )  # fmt: skip
     return dashboard(
         "step",
