@@ -8,7 +8,8 @@ from typing import Any
 from meaning import BAD, Json
 from panels import DATASOURCE, Cells, placed
 
-KEPT = "${__url_time_range}&${datasource:queryparam}&${run:queryparam}"
+KEPT = "${datasource:queryparam}&${run:queryparam}&${console:queryparam}"
+"""Of the variables, where one that two dashboards may share is set anew: it would be given twice."""
 
 
 def variable(kind: str, name: str, label: str, **more: Any) -> Json:
@@ -32,7 +33,9 @@ RANKS = label_variable(
     "ranks", "Ranks", 'query_result(run:training_ranks:count{run="$run"})', regex="/} ([0-9]+) /", hide=2
 )
 """How many there are, for titles."""
-PRICE = variable("textbox", "price", "Price per GPU-hour", query="", current={"text": "", "value": ""}, options=[])
+PRICE = variable(
+    "textbox", "price", "Price per GPU-hour, such as 2.5", query="", current={"text": "", "value": ""}, options=[]
+)
 CONSOLE = variable("textbox", "console", "Console", query="http://127.0.0.1:8000", options=[], hide=2,
                    current={"text": "http://127.0.0.1:8000", "value": "http://127.0.0.1:8000"})  # fmt: skip
 
@@ -41,13 +44,17 @@ PRICED = "(${price}e0)"
 
 
 def to(board: str, title: str, **variables: str) -> Json:
-    """A link to another dashboard that keeps time range, data source and run, and sets further variables."""
+    """A link to another dashboard that keeps the time range and the variables, or sets some of them."""
     given = "".join(f"&var-{name}={value}" for name, value in variables.items())
-    return {"title": title, "url": f"/d/stepscope-{board}?{KEPT}{given}"}
+    return {
+        "title": title,
+        "url": f"/d/stepscope-{board}?${{__url_time_range}}&{KEPT + given if given else '${__all_variables}'}",
+    }
 
 
-def to_ranks(label: str = "${__field.labels.rank}") -> Json:
-    return to("ranks", "Who holds everyone up?", rank=label)
+def to_ranks(rank: str = "${__field.labels.rank}") -> Json:
+    """By default of a series that has the label."""
+    return to("ranks", "Who holds everyone up?", rank=rank)
 
 
 def to_console(title: str = "Open the console") -> Json:
@@ -88,10 +95,15 @@ def _links(uid: str) -> list[Json]:
 
 def dashboard(
     name: str, title: str, description: str, grid: Sequence[tuple[int, Cells]], variables: Sequence[Json], *,
-    since: str = "30m",
+    onward: Json, since: str = "30m",
 ) -> Json:  # fmt: skip
-    """``variables`` come after the data source and the run, which every dashboard has."""
+    """``variables`` come after the data source and the run, which every dashboard has. ``onward`` is where panels lead that
+    have no link of their own."""
     uid = f"stepscope-{name}"
+    panels = placed(grid)
+    for panel in panels:
+        if "fieldConfig" in panel and panel["type"] != "canvas" and not panel["fieldConfig"]["defaults"]["links"]:
+            panel["fieldConfig"]["defaults"]["links"] = [onward]
     return {
         "uid": uid,
         "title": title,
@@ -107,5 +119,5 @@ def dashboard(
         "templating": {"list": [SOURCE, RUN, *variables, CONSOLE]},
         "annotations": {"list": [_FAULTS]},
         "links": _links(uid),
-        "panels": placed(grid),
+        "panels": panels,
     }

@@ -30,9 +30,11 @@ PHASE_COLOURS = {
 SPLIT_COLOURS = {**PHASE_COLOURS, "transfer": "#0072B2", "waiting": "#D55E00"}
 """All-reduce taken apart: transfer keeps its colour."""
 UTILIZATION, MFU = "#7EB6FF", "#FF7F3F"
-GOOD, WARN, BAD, PLAIN = "#009E73", "#E69F00", "#F2495C", "text"
+GOOD, WARN, BAD, PLAIN = "#73BF69", "#FFB357", "#F2495C", "text"
 HIGHEST, MIDDLE, LOWEST, CHOSEN = "#CA95E5", "#9FA7B3", "#8F3BB8", "text"
 """Of all ranks, GPUs or nodes: the largest, the median and the smallest; and the one that was chosen above."""
+FAULT = "#C0D8FF"
+"""The truth of the lab."""
 LINE, REFERENCE = "#B7C3D0", "#6E7A89"
 """A line that stands for nothing that has a colour of its own, and what it is compared with."""
 
@@ -59,8 +61,6 @@ def steps(*thresholds: tuple[float | None, str]) -> Json:
 
 
 CULPRIT_SHARE = bound("TrainingRankStraggling")
-DATA_WAIT_SHARE = bound("TrainingDataStarved", 'share:rate1m{phase="data_wait"}')
-UTILIZATION_LOW = bound("GpuUtilizationLow")
 OUT_OF_BAND_STEPS = bound("TrainingGradientExploding", "out_of_band")
 
 MFU_STEPS = steps((None, PLAIN), (0, BAD), (0.3, WARN), (0.36, GOOD))
@@ -104,8 +104,9 @@ def _all_reasons() -> dict[int, tuple[str, str]]:
     return texts
 
 
-THROTTLE_REASONS = mapped(_all_reasons())
-"""DCGM_FI_DEV_CLOCK_THROTTLE_REASONS is a bit mask; every combination is spelt out."""
+OTHER_REASONS = {"from": 1, "to": 2**16, "result": {"text": "other reasons", "color": WARN, "index": 99}}
+THROTTLE_REASONS = [*mapped(_all_reasons()), {"type": "range", "options": OTHER_REASONS}]
+"""DCGM_FI_DEV_CLOCK_THROTTLE_REASONS is a bit mask; every combination of those that slow a GPU down is spelt out."""
 
 XIDS = mapped(
     {

@@ -56,6 +56,11 @@ def named(name: str, **properties: Any) -> Json:
     return _override({"id": "byName", "options": name}, properties)
 
 
+def from_query(ref: str, **properties: Any) -> Json:
+    """An override for all series of the query of that letter."""
+    return _override({"id": "byFrameRefID", "options": ref}, properties)
+
+
 def matching(pattern: str, **properties: Any) -> Json:
     """An override for all series whose name the regular expression matches."""
     return _override({"id": "byRegexp", "options": pattern}, properties)

@@ -64,6 +64,10 @@ class Service:
             answer = requests.request(method, self.url + path, headers=header, timeout=30, **options)
             if answer.ok:
                 return answer.json() if answer.content else None
+        except requests.JSONDecodeError:
+            raise Missing(
+                f"what answers at {self.url}{path} is no {self.name}, or wants a login: {self.remedy}"
+            ) from None
         except requests.RequestException as error:
             raise Missing(f"no {self.name} answers at {self.url} ({type(error).__name__}): {self.remedy}") from None
         said = answer.text.strip()[:300] or answer.reason
@@ -133,20 +137,28 @@ def take_all(options: Options, grafana: Service, lab: Service, camera: Camera) -
     """Every dashboard in every state; the contact sheet is written anew after each state."""
     job = lab.call("/status")["job"]
     check_faults(lab, options.faults)
-    uids = options.dashboards or dashboards(grafana)
-    folder, longest = options.out / str(job["ranks"]), options.settle + len(uids) * 2 * PAGE_SECONDS
+    pages = {uid: page(grafana, uid, job["run"], options) for uid in options.dashboards or dashboards(grafana)}
+    folder, longest = options.out / str(job["ranks"]), options.settle + len(pages) * 2 * PAGE_SECONDS
     results: Results = {}
     for state in (HEALTHY, *options.faults):
         if len(results) > 1:
             wait(options.settle, f"recovering, before {state}")
         with fault(lab, state, options.settle, longest) if state != HEALTHY else nullcontext():
             results[state] = {}
-            for uid in uids:
+            for uid, (url, panels) in pages.items():
                 file = folder / state / f"{uid}.png"
-                found = results[state][uid] = camera(*page(grafana, uid, job["run"], options), file)
+                found = results[state][uid] = photographed(camera, url, panels, file)
                 console.print(f"{file}: {'; '.join(found) or 'ok'}", highlight=False, markup=False, soft_wrap=True)
         (folder / "index.html").write_text(sheet(f"{job['run']}, {job['ranks']} ranks", results), encoding="utf-8")
     return results
+
+
+def photographed(camera: Camera, url: str, panels: int, file: Path) -> Problems:
+    """A browser that fails at one page is that page's problem."""
+    try:
+        return camera(url, panels, file)
+    except WebDriverException as error:
+        return [f"the browser failed: {error.msg}"]
 
 
 def sheet(title: str, results: Results) -> str:

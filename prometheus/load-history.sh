@@ -29,7 +29,7 @@ serve() {
   tries=0
   until promtool query instant "http://127.0.0.1:$port" 1 >/dev/null 2>&1; do
     tries=$((tries + 1))
-    if [ "$tries" -gt 100 ] || ! kill -0 "$pid" 2>/dev/null; then
+    if [ "$tries" -gt 300 ] || ! kill -0 "$pid" 2>/dev/null; then
       echo "history: the helper Prometheus on 127.0.0.1:$port did not start:" >&2
       cat "$history/prometheus.log" >&2
       exit 1

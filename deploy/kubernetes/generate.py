@@ -85,7 +85,7 @@ def _without_console(part: Any, runbooks: str) -> Any:
         return [one for one in kept if not (isinstance(one, dict) and CONSOLE in str(one.get("url", "")))]
     if isinstance(part, str) and part.startswith(CONSOLE + "/runbooks/"):
         return runbooks.format(alert=part.removeprefix(CONSOLE + "/runbooks/"))
-    return part
+    return part.replace("&${console:queryparam}", "") if isinstance(part, str) else part
 
 
 def _close(gap: Json, boxes: list[Json]) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from board import PRICE, PRICED, dashboard, to, to_ranks
+from board import PRICE, PRICED, dashboard, to
 from meaning import GOOD, LINE, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PHASE_COLOURS, PLAIN, Json
 from panels import bars, coloured, fixed, named, scaled_by, stat, target, timeseries
-from verdict import LOST_QUERY, RANKS_QUERY
+from series import LOST_QUERY, NO_REFEREE, RANKS_QUERY
 
 BY_PHASE = 'run:training_lost_gpus:by_phase{run="$run"}'
 LOST_SHARE = f"{LOST_QUERY} / on (run) {RANKS_QUERY}"
@@ -13,20 +13,24 @@ SIZES = (8, 64, 1024, 16_384)
 
 
 def in_range(series: str) -> str:
-    """GPU-hours: the mean number of GPUs of each minute, times a sixtieth of an hour. Holes count nothing."""
-    return f"sum_over_time({series}[$__range:1m]) / 60"
+    """GPU-hours: the number of GPUs every 15 s, times as much of an hour. A hole counts nothing."""
+    return f"sum_over_time({series}[$__range:15s]) / 240"
 
 
 def _numbers() -> tuple[Json, ...]:
     return (
         stat("GPUs lost now", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six hours.",
-             target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")], unit="none",
-             decimals=1, min=0, color={"mode": "thresholds"}, thresholds=LOST_PERCENT_STEPS, links=[to_ranks()]),
-        stat("Share lost now", "Of all GPUs of the job. It turns red where the culprit's alert would fire.",
-             target(LOST_SHARE, "lost"), unit="percentunit", decimals=1, min=0, max=1, color={"mode": "thresholds"},
+             target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
+             unit="none", noValue=NO_REFEREE,
+             decimals=1, min=0, color={"mode": "thresholds"}, thresholds=LOST_PERCENT_STEPS, links=[to("ranks",
+             "Who holds everyone up?")]),
+        stat("Share lost now",
+             "Of all GPUs of the job, whatever the cause. Red from the share on at which one rank alone would be accused.",
+             target(LOST_SHARE, "lost"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0, max=1,
+             color={"mode": "thresholds"},
              thresholds=LOST_SHARE_STEPS),
         stat("GPU-hours lost in this range", "The loss added up over the time range chosen above.",
-             target(in_range(LOST_QUERY), "GPU-hours", instant=True), unit="none", decimals=1, size=36,
+             target(in_range(LOST_QUERY), "GPU-hours", instant=True), unit="none", noValue=NO_REFEREE, decimals=1, size=36,
              color=fixed(PLAIN)),
         stat("Money lost in this range", "GPU-hours lost, times the price in the box above, in its currency.",
              target(f"{in_range(LOST_QUERY)} * {PRICED}", "lost", instant=True), unit="short", decimals=0,
@@ -46,19 +50,20 @@ def cost() -> Json:
         "GPUs lost, by cause",
         "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line. The colour that "
         "fills is the cause; the height what it costs, in GPUs.",
-        target(BY_PHASE, "{{phase}}"), unit="none", stacked=True, min=0, decimals=1, overrides=coloured(PHASE_COLOURS),
-        links=[to_ranks()],
+        target(BY_PHASE, "{{phase}}"), unit="none", noValue=NO_REFEREE, stacked=True, min=0, decimals=1,
+        overrides=coloured(PHASE_COLOURS),
+        links=[to("ranks", "Who holds everyone up?")],
     )  # fmt: skip
     total = bars(
         "GPU-hours lost in this range, by cause",
         "The graph beside it, added up. The longest bar is what to repair first.",
-        target(f"sort_desc({in_range(BY_PHASE)})", "{{phase}}", instant=True), unit="none", decimals=2, min=0,
+        target(f"sort_desc({in_range(BY_PHASE)})", "{{phase}}", instant=True), unit="none", noValue=NO_REFEREE, decimals=2, min=0,
         overrides=coloured(PHASE_COLOURS), links=[to("step", "One step, taken apart")],
     )  # fmt: skip
     efficiency = timeseries(
         "Efficiency against the run's own best",
         "Time that a step takes at its best, by the time that it takes. Healthy: 95 % and more.",
-        target(f"1 - {LOST_SHARE}", "efficiency"), unit="percentunit", min=0, max=1,
+        target(f"1 - {LOST_SHARE}", "efficiency"), unit="percentunit", noValue=NO_REFEREE, min=0, max=1,
         overrides=[named("efficiency", color=fixed(GOOD))],
     )  # fmt: skip
     sizes = bars(
@@ -66,7 +71,7 @@ def cost() -> Json:
         "GPUs that the present loss would cost at other sizes: one slow GPU holds up all others, however many they are, so the "
         "share stays and the loss grows. Faults that strike at random cost more than this.",
         *(target(f"{LOST_SHARE} * {size}", f"{size:,} GPUs", instant=True) for size in SIZES),
-        unit="none", decimals=0, min=0, color=fixed(LINE),
+        unit="none", decimals=0, min=0, noValue=NO_REFEREE, color=fixed(LINE),
     )  # fmt: skip
     tokens = timeseries(
         "Tokens per GPU-hour",
@@ -90,5 +95,6 @@ def cost() -> Json:
             (10, ((7, efficiency), (5, sizes), (6, tokens), (6, joules))),
         ),
         [PRICE],
+        onward=to("step", "One step, taken apart"),
         since="2h",
     )  # fmt: skip

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from board import dashboard
+from board import dashboard, to
 from meaning import BAD, COUNT_STEPS, GOOD, HIGHEST, LINE, MIDDLE, PLAIN, REFERENCE, WARN, Json, steps
 from panels import bars, fixed, named, rows, stat, target, timeseries
 from tables import table
 
 OF = '{run="$run"}'
 JOBS = 'job!="prometheus"'
+BY_RANK = "sum by (run, rank, node)"
 OVERHEAD = (
-    f"rate(stepscope_step_overhead_seconds_total{OF}[1m]) / on (run, rank, node) rate(training_steps_total{OF}[1m])"
+    f"{BY_RANK} (rate(stepscope_step_overhead_seconds_total{OF}[1m])) / {BY_RANK} (rate(training_steps_total{OF}[1m]))"
 )
 SIMULATED = "none in a simulated loop"
 OUTCOMES = {"complete": GOOD, "incomplete": WARN, "dropped": BAD, "unsupported": REFERENCE}
@@ -21,7 +22,7 @@ def _numbers() -> tuple[Json, ...]:
         stat("Targets up", "Of all targets that Prometheus scrapes. One that is down is a dead node, or a process that ended.",
              target("sum(up) / count(up)", "up"), unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"},
              thresholds=steps((None, BAD), (1, GOOD))),
-        stat("Samples per scrape", "Of one round over all targets of the job, Prometheus aside.",
+        stat("Samples per scrape", "Of one round over all targets, Prometheus aside.",
              target(f"sum(scrape_samples_scraped{{{JOBS}}})", "samples"), unit="short", decimals=1, color=fixed(PLAIN)),
         stat("Series", "That Prometheus holds in memory, recorded ones and its own included.",
              target("sum(prometheus_tsdb_head_series)", "series"), unit="short", decimals=1, color=fixed(PLAIN)),
@@ -80,14 +81,15 @@ def exporter() -> Json:
         "What failed",
         "Collectors that did not succeed at the last scrape, and parts of the library that failed on a rank in this range. "
         "Training went on; what they publish is absent.",
-        rows("stepscope_collector_success == 0"), rows(f"increase(stepscope_errors_total{OF}[$__range]) > 0"), unit="none",
+        rows("topk(128, stepscope_collector_success == 0)"),
+        rows(f"topk(128, increase(stepscope_errors_total{OF}[$__range]) > 0)"), unit="none",
         noValue="nothing failed",
         columns={"instance": "Instance", "collector": "Collector", "part": "Part", "rank": "Rank", "Value #B": "Failures"},
     )  # fmt: skip
     targets = table(
         "Targets down",
         "Not scraped at the last attempt.",
-        rows("up == 0"), unit="none", noValue="all targets are up", columns={"job": "Job", "instance": "Instance"},
+        rows("topk(256, up == 0)"), unit="none", noValue="all targets are up", columns={"job": "Job", "instance": "Instance"},
     )  # fmt: skip
     return dashboard(
         "exporter",
@@ -99,4 +101,5 @@ def exporter() -> Json:
             (11, ((12, laps), (6, evaluation), (6, ((6, broken), (5, targets))))),
         ),
         [],
+        onward=to("mirage", "The mirage"),
     )  # fmt: skip

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from board import NODE, RANK, dashboard, to_ranks
-from meaning import BAD, HIGHEST, LINE, MFU, MIDDLE, PHASE_COLOURS, THROTTLE_REASONS, UTILIZATION, XIDS, Json
-from panels import fixed, matching, named, reference, rows, states, target, timeseries
+from board import NODE, RANK, dashboard, to, to_ranks
+from meaning import BAD, HIGHEST, LINE, MIDDLE, PHASE_COLOURS, THROTTLE_REASONS, UTILIZATION, XIDS, Json
+from panels import fixed, named, reference, rows, states, target, timeseries
+from series import CHOSEN_RANK, GPUS, JOINED, LARGEST_PICTURE, NO_GPU, OF, SPREAD_COLOURS, WIRED, ordered, spread
 from tables import table
-from verdict import SPREAD_COLOURS, ordered, spread
 
-OF = '{run="$run",node=~"$node"}'
-CHOSEN_RANK = '{run="$run",rank="$rank"}'
-NO_GPU = "no GPU of this run is read"
-JOINED = f"on (UUID) group_left (run, rank, node) training_rank_info{OF}"
 HOSTS = f"and on (node) node:training_ranks:count{OF}"
 MOST_STATES = 12
 """Rows that can still be read."""
 REASONS = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"
+POWER_CAP = 0x4
 WINDOW = "[$__rate_interval]"
 
 
@@ -26,7 +23,7 @@ def _mean(title: str, description: str, selector: str) -> Json:
     levels = {
         "a kernel is resident (utilization)": ("utilization", UTILIZATION),
         "SM active": ("sm_active", "#B877D9"),
-        "tensor cores active": ("tensor_active", MFU),
+        "tensor cores active": ("tensor_active", "#FF9DA7"),
         "memory active": ("dram_active", LINE),
     }
     return timeseries(
@@ -38,14 +35,8 @@ def _mean(title: str, description: str, selector: str) -> Json:
 
 
 def _spread(title: str, description: str, series: str, *limit: Json, unit: str, **more: Any) -> Json:
-    lines = spread(series + OF, chosen=series + CHOSEN_RANK)
-    return timeseries(title, description, *lines, *limit, unit=unit, noValue=NO_GPU,
+    return timeseries(title, description, *spread(series), *limit, unit=unit, noValue=NO_GPU,
                       overrides=[*SPREAD_COLOURS, reference("limit", BAD), reference("maximum", BAD)], **more)  # fmt: skip
-
-
-_LIMIT = matching(
-    "limit|maximum", color=fixed(BAD), custom__lineStyle={"fill": "dash", "dash": [8, 6]}, custom__lineWidth=1
-)
 
 
 def _hardware() -> tuple[Json, ...]:
@@ -65,13 +56,17 @@ def _hardware() -> tuple[Json, ...]:
 
 
 def _below_best(series: str) -> str:
-    return f"max by (rank, node) (({series} < on () group_left () max({series} * {JOINED})) * {JOINED})"
+    return f"{series} < on () group_left () max({series} * {JOINED})"
+
+
+def _listed(series: str) -> str:
+    return f"topk({LARGEST_PICTURE}, max by (rank, node) (({series}) * {JOINED}))"
 
 
 def _faults() -> tuple[Json, ...]:
-    usual = f"quantile(0.5, {REASONS} @ end() * on (UUID) group_left () training_rank_info{OF} @ end())"
-    odd = f"({REASONS} > 7 or {REASONS} > 1 != on () group_left () {usual})"
-    worst = f"topk({MOST_STATES}, max_over_time(({odd} and on (UUID) training_rank_info{OF})[$__range:15s] @ end()))"
+    capped, of_run = f"{REASONS} == {POWER_CAP}", f"and on (UUID) {GPUS}"
+    odd = f"({REASONS} > 7 or {capped} and on () count({capped} {of_run}) < 0.5 * count({REASONS} {of_run}))"
+    worst = f"topk({MOST_STATES}, max_over_time(({odd} {of_run})[$__range:15s] @ end()))"
     return (
         states("Held back otherwise than the others", "Ranks whose GPU was slowed down in the range shown, and by what; at most "
                "twelve. A power cap that most have is left out: it is normal for dense training.",
@@ -79,13 +74,13 @@ def _faults() -> tuple[Json, ...]:
                mappings=THROTTLE_REASONS, empty="no GPU is held back more than the others"),
         table("PCIe links below the others", "GPUs whose link has fewer lanes, or an older generation, than the job's best: a "
               "bad riser or slot. It slows reads and copies, and nothing else shows it.",
-              *(rows(_below_best(f"DCGM_FI_DEV_PCIE_LINK_{kind}")) for kind in ("WIDTH", "GEN")),
+              *(rows(_listed(_below_best(f"DCGM_FI_DEV_PCIE_LINK_{kind}"))) for kind in ("WIDTH", "GEN")),
               unit="none", noValue="all links are equal",
               columns={"rank": "Rank", "node": "Node", "Value #A": "Lanes", "Value #B": "Generation"},
               overrides=[named("Rank", links=[to_ranks("${__value.raw}")])]),
         table("XID errors", "The last error that the driver reported for a GPU, other than none. 79, 48, 95: replace it; 13 "
               "or 31 may be the program's own fault.",
-              rows(f"max by (rank, node) ((DCGM_FI_DEV_XID_ERRORS > 0) * {JOINED})"), unit="none",
+              rows(_listed("DCGM_FI_DEV_XID_ERRORS > 0")), unit="none",
               noValue="no XID was reported",
               columns={"rank": "Rank", "node": "Node", "Value": "XID"},
               overrides=[named("XID", mappings=XIDS), named("Rank", links=[to_ranks("${__value.raw}")])]),
@@ -110,8 +105,8 @@ def _hosts() -> tuple[Json, ...]:
         timeseries("CPU by mode", "Mean of the nodes. iowait is loaders waiting for storage; user near 100 % starves the "
                    "loaders, and with them the GPUs.",
                    target(cpu, "{{mode}}"), unit="percentunit", stacked=True, min=0, max=1, noValue=empty,
-                   overrides=[named("idle", color=fixed("#3B4350")), named("user", color=fixed("#73BF69")),
-                              named("system", color=fixed("#B877D9")), named("iowait", color=fixed(PHASE_COLOURS["data_wait"]))]),
+                   overrides=[named("idle", color=fixed("#3B4350")), named("user", color=fixed("#37872D")),
+                              named("system", color=fixed(LINE)), named("iowait", color=fixed(PHASE_COLOURS["data_wait"]))]),
         timeseries("Waiting for storage (pressure)", "Share of time in which something waited for I/O. Loaders that read "
                    "ahead always wait for some read, so it is high in health too: look for a node that differs.",
                    *_over_nodes(pressure), unit="percentunit", min=0, max=1, noValue=empty, overrides=_NODE_COLOURS),
@@ -121,7 +116,7 @@ def _hosts() -> tuple[Json, ...]:
         timeseries("Network sent", "InfiniBand and Ethernet, per node. It falls when steps get longer, whatever the cause.",
                    target(f"quantile(0.5, sum by (node) (rate(node_infiniband_port_data_transmitted_bytes_total{WINDOW}) {HOSTS}))",
                           "InfiniBand, median node"),
-                   target(f"quantile(0.5, sum by (node) (rate(node_network_transmit_bytes_total{WINDOW}) {HOSTS}))",
+                   target(f"quantile(0.5, sum by (node) (rate(node_network_transmit_bytes_total{WIRED}{WINDOW}) {HOSTS}))",
                           "Ethernet, median node"),
                    unit="Bps", min=0, noValue=empty),
         timeseries("Memory available", "Of the node that has least, and of the median. Loader workers that leak end with the "
@@ -154,4 +149,5 @@ def gpus() -> Json:
             (9, ((6, cpu), (5, pressure), (5, latency), (4, network), (4, memory))),
         ),
         [NODE, RANK],
+        onward=to("ranks", "Who holds everyone up?"),
     )  # fmt: skip

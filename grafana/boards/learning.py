@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from board import dashboard
+from board import dashboard, to
 from meaning import BAD, COUNT_STEPS, GOOD, LINE, OUT_OF_BAND_STEPS, PLAIN, REFERENCE, WARN, Json, steps
 from panels import fixed, named, reference, stat, target, timeseries
 
@@ -12,20 +12,21 @@ EMPTY = "the loop does not report it"
 
 def _band(quantile: float) -> str:
     """Of the last hour; the comparison leaves out what is not a number, which would sort first."""
-    return f"quantile_over_time({quantile}, (training_gradient_norm{OF} < 1e30)[1h:15s])"
+    return f"quantile_over_time({quantile}, (max by (run) (training_gradient_norm{OF}) < 1e30)[1h:15s])"
 
 
 def _numbers() -> tuple[Json, ...]:
     return (
         stat("Loss", "Of the last step. NaN: the run learns nothing more, whatever the GPUs do.",
-             target(f"training_loss{OF}", "loss"), unit="none", decimals=3, nan=True, color=fixed(PLAIN), noValue=EMPTY),
+             target(f"max by (run) (training_loss{OF})", "loss"), unit="none", decimals=3, nan=True, color=fixed(PLAIN),
+             noValue=EMPTY),
         stat("Steps that were not finite", "Steps of the last ten minutes whose loss or gradient norm was NaN or infinite. "
              "Healthy: 0.",
-             target(f"increase(training_nonfinite_steps_total{OF}[10m])", "steps"), unit="none", decimals=0,
+             target(f"sum(increase(training_nonfinite_steps_total{OF}[10m]))", "steps"), unit="none", decimals=0,
              color={"mode": "thresholds"}, thresholds=COUNT_STEPS),
         stat("Steps out of band", "Steps of the last minute whose gradient norm left the configured band: above three, the "
              "alert fires.",
-             target(f"increase(training_gradient_out_of_band_total{OF}[1m])", "steps"), unit="none", decimals=0,
+             target(f"sum(increase(training_gradient_out_of_band_total{OF}[1m]))", "steps"), unit="none", decimals=0,
              color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (1, WARN), (OUT_OF_BAND_STEPS, BAD))),
         stat("Tokens per second now", "All ranks. It falls with every fault that costs time, and never with a gradient that "
              "explodes.",
@@ -44,8 +45,8 @@ def learning() -> Json:
         "Loss, with its own recent minimum",
         "A healthy loss stays near its minimum of the last hour. Bad: it leaves it and does not come back, or the line ends "
         "(NaN). GPUs look perfectly well meanwhile.",
-        target(f"training_loss{OF}", "loss"),
-        target(f"min_over_time(training_loss{OF}[1h])", "lowest of the last hour"),
+        target(f"max by (run) (training_loss{OF})", "loss"),
+        target(f"min by (run) (min_over_time(training_loss{OF}[1h]))", "lowest of the last hour"),
         unit="none", noValue=EMPTY,
         overrides=[named("loss", color=fixed(LINE)), reference("lowest of the last hour")],
     )  # fmt: skip
@@ -53,7 +54,7 @@ def learning() -> Json:
         "Gradient norm, with its band",
         "L2 norm of the reduced gradient before clipping, on a log axis; the band holds 98 % of the last hour's. An explosion "
         "rises by decades within seconds, before the loss does.",
-        target(f"training_gradient_norm{OF}", "gradient norm"),
+        target(f"max by (run) (training_gradient_norm{OF})", "gradient norm"),
         target(_band(0.99), "99 % of the last hour below"),
         target(_band(0.01), "1 % below"),
         unit="none", log=True,
@@ -65,15 +66,14 @@ def learning() -> Json:
     rate = timeseries(
         "Learning rate",
         "As the loop set it. A jump is a schedule's, or a mistake's.",
-        target(f"training_learning_rate{OF}", "learning rate"), unit="sci", log=True,
+        target(f"max by (run) (training_learning_rate{OF})", "learning rate"), unit="sci", log=True,
         overrides=[named("learning rate", color=fixed(LINE))],
     )  # fmt: skip
     trouble = timeseries(
         "Steps in trouble",
         "Share of steps that were clipped, out of band, or not finite. Clipping now and then is normal; all of them, for long, "
         "is a learning rate too high.",
-        *(target(f"rate(training_{name}_total{OF}[1m]) / on (run) "
-                 f'max by (run) (rate(training_steps_total{OF}[1m]))', legend)
+        *(target(f"sum by (run) (rate(training_{name}_total{OF}[1m])) / max by (run) (rate(training_steps_total{OF}[1m]))", legend)
           for name, legend in (("gradient_clipped", "clipped"), ("gradient_out_of_band", "out of band"),
                                ("nonfinite_steps", "not finite"))),
         unit="percentunit", min=0, max=1,
@@ -96,4 +96,5 @@ def learning() -> Json:
             (9, ((8, rate), (8, trouble), (8, tokens))),
         ),
         [],
+        onward=to("mirage", "The mirage: is the hardware well?"),
     )  # fmt: skip

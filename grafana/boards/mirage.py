@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from board import PRICE, PRICED, RANKS, RUNBOOK, dashboard, to, to_ranks
+from board import PRICE, PRICED, RANKS, dashboard, to, to_ranks
 from buttons import buttons
 from meaning import (
     LOST_PERCENT_STEPS,
@@ -15,8 +15,9 @@ from meaning import (
     Json,
 )
 from panels import bars, coloured, fixed, named, rows, scaled_by, stat, target, text, timeseries
+from series import LOST_QUERY, MFU_QUERY, NO_GPU, NO_REFEREE, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY
 from tables import gauge, table
-from verdict import LOST_QUERY, MFU_QUERY, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY, verdict
+from verdict import alerts_firing, verdict
 
 FAULTS = ("straggler", "data_starvation", "gradient_explosion", "storage_node_slow", "storage_outage")
 FAULT_LINKS = (
@@ -64,7 +65,7 @@ def _numbers() -> tuple[Json, ...]:
         stat("GPU utilization", "Share of the last minute in which a kernel was resident, mean of all GPUs. A GPU that "
              "waits in all-reduce counts as busy. It hardly ever falls, whatever is wrong.",
              target(UTILIZATION_QUERY, "GPU utilization"), unit="percentunit", decimals=1, min=0, max=1,
-             color=fixed(UTILIZATION), noValue="no GPU is read", links=[to("gpus", "GPUs and hosts")]),
+             color=fixed(UTILIZATION), noValue=NO_GPU, links=[to("gpus", "GPUs and hosts")]),
         stat("MFU", "Model FLOPs utilization: useful FLOPs by peak. Healthy on H100 36 to 48 %; below 30 % somebody is "
              "paying for waiting. Absent where the GPU's peak is not known.",
              target(MFU_QUERY, "MFU"), unit="percentunit", decimals=1, min=0, max=1, thresholds=MFU_STEPS,
@@ -75,10 +76,10 @@ def _numbers() -> tuple[Json, ...]:
              unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS,
              links=[to("step", "One step, taken apart")]),
         stat("GPUs lost (of $ranks)", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six "
-             "hours. Healthy: below one in thirty.",
+             "hours. Healthy: below one in twenty-five. Red from the share on at which one rank alone would be accused.",
              target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
              unit="none", decimals=1, min=0, color={"mode": "thresholds"},
-             thresholds=LOST_PERCENT_STEPS, links=[to("cost", "Cost of waiting")]),
+             thresholds=LOST_PERCENT_STEPS, noValue=NO_REFEREE, links=[to("cost", "Cost of waiting")]),
         stat("Step", "Mean time from one step's start to the next one's. It rises with every fault that costs time.",
              target(STEP_QUERY, "step"), unit="s", decimals=1, color=fixed(PLAIN),
              links=[to("step", "One step, taken apart")]),
@@ -95,7 +96,7 @@ def mirage() -> Json:
         "The lap of whoever arrived last, by phase: it adds up to the whole wall time. Healthy: forward and backward "
         "fill it. Read what has grown; all-reduce here is transfer alone, never waiting.",
         target('run:training_critical_path_share:rate1m{run="$run"}', "{{phase}}"),
-        unit="percentunit", stacked=True, min=0, max=1, overrides=coloured(PHASE_COLOURS),
+        unit="percentunit", stacked=True, min=0, max=1, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS),
         links=[to("step", "One step, taken apart")],
     )  # fmt: skip
     eating = bars(
@@ -103,7 +104,8 @@ def mirage() -> Json:
         "GPUs lost to each phase of the critical path, beyond this run's best five minutes of the last six hours, the "
         "costliest first. Healthy: all near 0.",
         target('sort_desc(run:training_lost_gpus:by_phase{run="$run"})', "{{phase}}", instant=True),
-        unit="none", decimals=1, min=0, overrides=coloured(PHASE_COLOURS), links=[to("cost", "Cost of waiting")],
+        unit="none", decimals=1, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost",
+        "Cost of waiting")],
     )  # fmt: skip
     late = table(
         "Who is late, and why",
@@ -116,14 +118,6 @@ def mirage() -> Json:
             gauge("Share of time", high=0.5),
             named("Rank", links=[to_ranks("${__value.raw}")]),
         ],
-    )  # fmt: skip
-    alerts = table(
-        "Alerts firing",
-        "What the lab's rules say now. GpuUtilizationLow is an exhibit: see what it misses.",
-        rows('ALERTS{alertstate="firing",run="$run"}'),
-        unit="none", noValue="No alert is firing",
-        columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
-        overrides=[named("Alert", links=[RUNBOOK], custom__width=220)],
     )  # fmt: skip
     links = text("Without buttons", "Links to the lab's console, for Grafanas that draw no buttons.", FAULT_LINKS)
     utilization, mfu, useful, lost, step, cost = _numbers()
@@ -138,7 +132,8 @@ def mirage() -> Json:
                 (4, ((4, mfu), (3, lost), (3, cost))),
             )),
             (10, ((11, path), (5, eating), (8, ((3, verdict(26)), (7, late))))),
-            (5, ((11, alerts), (8, _buttons()), (5, links))),
+            (5, ((11, alerts_firing()), (8, _buttons()), (5, links))),
         ),
         [PRICE, RANKS],
+        onward=to("ranks", "Who holds everyone up?"),
     )  # fmt: skip

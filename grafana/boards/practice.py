@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from board import RUNBOOK, dashboard, to_console
-from meaning import BAD, GOOD, HIGHEST, PLAIN, WARN, Json, mapped, steps
-from panels import fixed, named, rows, stat, states, target
+from board import dashboard, to, to_console
+from meaning import BAD, FAULT, GOOD, PLAIN, WARN, Json, mapped, steps
+from panels import fixed, rows, stat, states, target
 from tables import gauge, table
+from verdict import alerts_firing
 
 FIRING = 'ALERTS{alertstate="firing",run="$run",exhibit=""}'
 TRUE_BY_CAUSE = 'max by (cause) (label_replace(lab_fault_active > 0, "cause", "$1", "fault", "(.+)"))'
@@ -34,30 +35,31 @@ def practice() -> Json:
         target("3 * max by (fault, target) (lab_fault_active > 0)", "{{fault}} {{target}}"),
         target('max by (alertname) (2 * ALERTS{run="$run",alertstate="firing"} or ALERTS{run="$run",alertstate="pending"})',
                "{{alertname}}"),
-        mappings=mapped({1: ("pending", WARN), 2: ("firing", BAD), 3: ("on", HIGHEST)}),
+        mappings=mapped({1: ("pending", WARN), 2: ("firing", BAD), 3: ("on", FAULT)}),
         empty="no fault was on, and no alert fired",
     )  # fmt: skip
     found = stat(
         "Fault minutes that were caught",
         "Minutes in which a fault was on and an alert with its cause fired, by all minutes with a fault. A minute's delay at "
         "each start is in the missing part.",
-        target(f"sum({CAUGHT}) / sum({FAULTY})", "caught", instant=True), unit="percentunit", decimals=0, min=0, max=1,
+        target(f"(sum({CAUGHT}) or vector(0)) / sum({FAULTY})", "caught", instant=True), unit="percentunit", decimals=0,
+        min=0, max=1,
         noValue=NO_FAULT, color={"mode": "thresholds"}, size=40, thresholds=SHARE_STEPS,
     )  # fmt: skip
     right = stat(
         "Alert minutes that were right",
         "Minutes in which an alert fired while the fault that it names was on, by all minutes in which it fired. Rates still "
         "hold a minute of fault when it ends.",
-        target(f"sum({CAUGHT}) / sum({FIRED})", "right", instant=True), unit="percentunit", decimals=0, min=0, max=1,
+        target(f"(sum({CAUGHT}) or vector(0)) / sum({FIRED})", "right", instant=True), unit="percentunit", decimals=0, min=0, max=1,
         noValue=NO_ALERT, color={"mode": "thresholds"}, size=40, thresholds=SHARE_STEPS,
     )  # fmt: skip
     now = stat(
         "Faults on", "Right now; 0 in a healthy lab. Absent in blind mode.",
-        target("count(lab_fault_active > 0) or on () 0 * group(lab_speed_ratio)", "faults", instant=True), unit="none",
+        target("count(lab_fault_active > 0) or on () 0 * max(up{job=\"truth\"})", "faults", instant=True), unit="none",
         decimals=0, color=fixed(PLAIN), noValue="blind mode", links=[to_console()],
     )  # fmt: skip
     firing = stat(
-        "Alerts firing", "Right now, exhibits aside.", target(f"count({FIRING}) or vector(0)", "alerts", instant=True),
+        "Alerts firing now", "Exhibits aside.", target(f"count({FIRING}) or vector(0)", "alerts", instant=True),
         unit="none", decimals=0, color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (1, BAD)),
     )  # fmt: skip
     score = table(
@@ -67,15 +69,8 @@ def practice() -> Json:
         rows(f"{FAULTY} or 0 * {FALSE}"), rows(f"{CAUGHT} or 0 * {FAULTY} or 0 * {FALSE}"), rows(f"{FALSE} or 0 * {FAULTY}"),
         unit="none", decimals=1, noValue="no fault was on, and no alert fired", sort="Fault on",
         columns={"cause": "Cause", "Value #A": "Fault on", "Value #B": "Caught", "Value #C": "Fired without"},
-        overrides=[gauge("Fault on", high=15, colour=HIGHEST, unit="none"), gauge("Caught", high=15, colour=GOOD, unit="none"),
+        overrides=[gauge("Fault on", high=15, colour=FAULT, unit="none"), gauge("Caught", high=15, colour=GOOD, unit="none"),
                    gauge("Fired without", high=15, unit="none")],
-    )  # fmt: skip
-    listed = table(
-        "Alerts firing, with their runbooks",
-        "What would page somebody now. GpuUtilizationLow is an exhibit: see what it misses.",
-        rows('ALERTS{alertstate="firing",run="$run"}'), unit="none", noValue="no alert is firing",
-        columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
-        overrides=[named("Alert", links=[RUNBOOK], custom__width=220)],
     )  # fmt: skip
     return dashboard(
         "practice",
@@ -84,8 +79,9 @@ def practice() -> Json:
         (
             (4, ((6, now), (6, firing), (6, found), (6, right))),
             (12, ((24, timeline),)),
-            (9, ((12, score), (12, listed))),
+            (9, ((12, score), (12, alerts_firing()))),
         ),
         [],
+        onward=to("mirage", "The mirage"),
         since="15m",
     )  # fmt: skip

@@ -15,11 +15,21 @@ from meaning import (
     steps,
 )
 from panels import coloured, fixed, heatmap, named, rows, stat, target, timeseries
+from series import (
+    JOINED,
+    LARGEST_PICTURE,
+    NO_REFEREE,
+    OF,
+    RANKS_QUERY,
+    SPREAD_COLOURS,
+    STEP_QUERY,
+    WORST,
+    every_rank,
+    spread,
+)
 from tables import gauge, stacked_bars, table
-from verdict import LARGEST_PICTURE, RANKS_QUERY, SPREAD_COLOURS, STEP_QUERY, every_rank, spread, verdict
+from verdict import verdict
 
-OF = '{run="$run",node=~"$node"}'
-CHOSEN_RANK = '{run="$run",rank="$rank"}'
 LAG = f"rank:training_lag_seconds:per_step_rate1m{OF}"
 COMPUTE = "rank:training_compute_seconds:per_step_rate1m"
 
@@ -52,39 +62,41 @@ def _pictures() -> tuple[Json, ...]:
 
 def _by_rank(expr: str) -> Json:
     """One column of the table, for the ranks that lag most where the job has more than the table can show."""
-    return rows(f"sum by (rank, node) ({expr} and on (run, rank) topk({LARGEST_PICTURE}, {LAG}))")
+    return rows(f"max by (rank, node) ({expr} and on (run, rank) topk({LARGEST_PICTURE}, {LAG}))")
 
 
-def _joined(series: str) -> str:
-    """A GPU's series, under its rank."""
-    return f"{series} * on (UUID) group_left (run, rank, node) training_rank_info{OF}"
+def _per_step(total: str) -> str:
+    """Of a counter by rank. Summed on both sides: a process that has moved is there twice for as long as the window."""
+    by_rank = "sum by (run, rank, node)"
+    return f"{by_rank} (rate({total}[1m])) / {by_rank} (rate(training_steps_total{OF}[1m]))"
 
 
 def _ranks() -> Json:
-    per_step = f"/ on (run, rank, node) rate(training_steps_total{OF}[1m])"
     return table(
-        "All ranks, the latest first",
-        "Per step, over the last minute; up to 256 ranks. The culprit has the longest lag and hardly waits; "
-        "its other columns say why: data wait, or compute at a lower clock, at a high temperature, or throttled.",
-        _by_rank(f"sum by (run, rank, node) (rank:training_late_share:rate1m{OF})"),
+        "All ranks, by their lag",
+        "Per step, over the last minute; up to 256 ranks. Late: share of the run's time that others waited for it. Last: share of "
+        "steps in which it arrived last. The culprit hardly waits; its other columns say why: data wait, or compute at a lower "
+        "clock, hot, or throttled.",
         _by_rank(LAG),
+        _by_rank(f"sum by (run, rank, node) (rank:training_late_share:rate1m{OF})"),
+        _by_rank(f"rank:training_late_steps_excess:rate1m{OF} + on (run) group_left () 1 / {RANKS_QUERY}"),
         _by_rank(f"{COMPUTE}{OF}"),
         _by_rank(f"rank:training_wait_seconds:per_step_rate1m{OF}"),
-        _by_rank(f'sum by (run, rank, node) (rate(training_phase_seconds_total{{run="$run",node=~"$node",phase="data_wait"}}[1m])) '
-                 f"{per_step}"),
-        _by_rank(f"sum by (run, rank, node) (rate(training_phase_seconds_total{OF}[1m])) {per_step}"),
+        _by_rank(_per_step('training_phase_seconds_total{run="$run",node=~"$node",phase="data_wait"}')),
+        _by_rank(_per_step(f"training_phase_seconds_total{OF}")),
         _by_rank(f"rank:gpu_sm_clock_hertz:avg1m{OF}"),
         _by_rank(f"rank:gpu_temperature_celsius:avg1m{OF}"),
-        _by_rank(_joined("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS")),
-        unit="s", decimals=1, sort="Late",
-        columns={"rank": "Rank", "node": "Node", "Value #A": "Late", "Value #B": "Lag", "Value #C": "Compute",
-                 "Value #D": "Waiting", "Value #E": "Data wait", "Value #F": "Step", "Value #G": "Clock",
-                 "Value #H": "Temp.", "Value #I": "Throttled by"},
+        _by_rank(f"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS * {JOINED}"),
+        unit="s", decimals=1, sort="Lag",
+        columns={"rank": "Rank", "node": "Node", "Value #A": "Lag", "Value #B": "Late", "Value #C": "Last",
+                 "Value #D": "Compute", "Value #E": "Waiting", "Value #F": "Data wait", "Value #G": "Step",
+                 "Value #H": "Clock", "Value #I": "Temp.", "Value #J": "Throttled by"},
         overrides=[
             named("Rank", unit="none", decimals=0, custom__width=55, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
             named("Node", custom__width=85, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
             gauge("Late", high=0.4),
-            *(named(column, custom__width=90) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
+            named("Last", unit="percentunit", decimals=0, custom__width=65),
+            *(named(column, custom__width=85) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
             named("Clock", unit="hertz", decimals=2, custom__width=90),
             named("Temp.", unit="celsius", decimals=0, custom__width=65),
             named("Throttled by", unit="none", mappings=THROTTLE_REASONS, custom__width=125),
@@ -95,16 +107,18 @@ def _ranks() -> Json:
 def ranks() -> Json:
     concentration = stat(
         "Late seconds of one rank",
-        "Share of all lateness that the latest rank has. Near 100 %: one culprit. Near 1 in N: everyone in turn, as with "
+        "Share of all lateness that one rank has, the one with most. Near 100 %: one culprit. Near 1 in N: everyone in "
+        "turn, as with "
         "jitter or starved loaders. Read it only where much is late.",
         target('run:training_late_concentration:max_rank{run="$run"}', "of all late seconds"), unit="percentunit",
+        noValue=NO_REFEREE,
         decimals=0, min=0, max=1, color=fixed(PLAIN),
     )  # fmt: skip
     late = stat(
         "Time lost to lateness",
         "Share of the run's time by which the last arriver was later than the median of the others, whoever it was. "
         "Healthy: a few percent of jitter.",
-        target('run:training_late_share:rate1m{run="$run"}', "late"), unit="percentunit", decimals=1, min=0,
+        target('run:training_late_share:rate1m{run="$run"}', "late"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
         color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (CULPRIT_SHARE / 2, WARN), (CULPRIT_SHARE, BAD)),
     )  # fmt: skip
     causes = stacked_bars(
@@ -112,14 +126,14 @@ def ranks() -> Json:
         "The ten ranks for which most is waited, as a share of the run's time, by the phase in which they are late. One "
         "tall bar is a culprit, and its colour the cause.",
         rows(f"rank:training_late_share:rate1m{OF} and on (run, rank) "
-             f"topk({WORST_BARS}, sum by (run, rank) (rank:training_late_share:rate1m{OF}))"),
+             f"topk({WORST}, sum by (run, rank) (rank:training_late_share:rate1m{OF}))"),
         unit="percentunit", row="rank", column="phase", min=0, decimals=1, overrides=coloured(PHASE_COLOURS),
     )  # fmt: skip
     compute = timeseries(
         "The spread of compute",
         "Forward and backward per step: the slowest rank, the median, the fastest, and the one chosen above. Healthy: a "
         "narrow band. A slow GPU lifts the highest line alone.",
-        *spread(f"{COMPUTE}{OF}", chosen=f"{COMPUTE}{CHOSEN_RANK}"), unit="s", decimals=1, overrides=SPREAD_COLOURS,
+        *spread(COMPUTE), unit="s", decimals=1, overrides=SPREAD_COLOURS,
     )  # fmt: skip
     return dashboard(
         "ranks",
@@ -131,10 +145,8 @@ def ranks() -> Json:
             (12, ((14, _ranks()), (10, ((6, causes), (6, compute))))),
         ),
         [NODE, RANK],
+        onward=to("gpus", "GPUs and hosts"),
     )  # fmt: skip
-
-
-WORST_BARS = 10
 
 
 def _count() -> Json:

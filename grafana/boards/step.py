@@ -5,15 +5,14 @@ from __future__ import annotations
 from board import NODE, RANK, dashboard, to, to_ranks
 from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, Json
 from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
+from series import GPUS, LARGEST_PICTURE, NO_REFEREE, OF, RANKS_QUERY, STEP_QUERY, WIRED
 from tables import stacked_bars
-from verdict import LARGEST_PICTURE, RANKS_QUERY, STEP_QUERY
 
 SHARE = "run:training_phase_share:rate1m"
 TRANSFER = 'run:training_critical_path_share:rate1m{run="$run",phase="allreduce"}'
 """The last arriver never waits: its all-reduce is transfer."""
 WAITING = f'clamp_min({SHARE}{{run="$run",phase="allreduce"}} - on (run) {TRANSFER}, 0)'
 """Of the mean rank's step."""
-OF = '{run="$run",node=~"$node"}'
 
 
 def _numbers() -> tuple[Json, ...]:
@@ -29,11 +28,13 @@ def _numbers() -> tuple[Json, ...]:
              min=0, max=1, thresholds=USEFUL_STEPS, color={"mode": "thresholds"}),
         stat("Waiting for others", "The mean rank's share of the step in all-reduce before the last rank has arrived. "
              "Healthy: a few percent of jitter. It is what utilization counts as busy.",
-             target(WAITING, "waiting"), unit="percentunit", decimals=1, min=0, color=fixed(SPLIT_COLOURS["waiting"]),
+             target(WAITING, "waiting"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
+             color=fixed(SPLIT_COLOURS["waiting"]),
              links=[to_ranks("$rank")]),
         stat("Exposed transfer", "The mean rank's share of the step in all-reduce once all have arrived: what the network "
              "costs beyond what backward hides.",
-             target(TRANSFER, "transfer"), unit="percentunit", decimals=1, min=0, color=fixed(SPLIT_COLOURS["transfer"])),
+             target(TRANSFER, "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
+             color=fixed(SPLIT_COLOURS["transfer"])),
         stat("A ring moves, per GPU and step", "2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
              "ranks sends from each GPU.",
              target(f'2 * (1 - 1 / {RANKS_QUERY}) * on (run) max by (run) '
@@ -68,6 +69,7 @@ def step() -> Json:
         target(f'{SHARE}{{run="$run",phase!="allreduce"}} * on (run) group_left () {STEP_QUERY}', "{{phase}}"),
         target(f"{WAITING} * on (run) {STEP_QUERY}", "waiting"),
         target(f"{TRANSFER} * on (run) {STEP_QUERY}", "transfer"),
+        target(f'{SHARE}{{run="$run",phase="allreduce"}} unless on (run) {TRANSFER} * on (run) {STEP_QUERY}', "allreduce"),
         unit="s", decimals=1, stacked=True, min=0, overrides=coloured(SPLIT_COLOURS),
     )  # fmt: skip
     path = timeseries(
@@ -75,7 +77,8 @@ def step() -> Json:
         "The lap of the rank that arrived last, per step: no waiting is in it, and it adds up to the wall time. What has "
         "grown here is what costs.",
         target('run:training_critical_path_seconds:per_step_rate1m{run="$run"}', "{{phase}}"),
-        unit="s", decimals=1, stacked=True, min=0, overrides=coloured(PHASE_COLOURS), links=[to("cost", "Cost of waiting")],
+        unit="s", decimals=1, stacked=True, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost",
+        "Cost of waiting")],
     )  # fmt: skip
     durations = heatmap(
         "How long steps take",
@@ -98,11 +101,12 @@ def step() -> Json:
     )  # fmt: skip
     wire = timeseries(
         "Bytes sent, per GPU and step",
-        "What the wires carried, by kind, per GPU and step. More than a ring must move: something else shares the network. "
+        "What the wires carried, by kind, per GPU and step. Together more than a ring must move: something else shares "
+        "the network. "
         "Kinds that a machine lacks, or does not report, are absent.",
         *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{{run=\"$run\"}}[1m])))", kind)
           for kind, sent in _WIRES.items()),
-        unit="decbytes", min=0, noValue="no wire is read",
+        unit="decbytes", stacked=True, min=0, noValue="no wire is read",
     )  # fmt: skip
     return dashboard(
         "step",
@@ -114,13 +118,14 @@ def step() -> Json:
             (11, ((9, _bars()), (5, durations), (5, floor), (5, wire))),
         ),
         [NODE, RANK],
+        onward=to("ranks", "Who holds everyone up?"),
     )  # fmt: skip
 
 
-_ON_RUN = 'on (UUID) group_left () training_rank_info{run="$run"}'
-_NODES = 'and on (node) training_rank_info{run="$run"}'
+_ON_RUN = f"on (UUID) group_left () {GPUS}"
+_NODES = f"and on (node) node:training_ranks:count{OF}"
 _WIRES = {
     "NVLink": f"sum(avg_over_time(DCGM_FI_PROF_NVLINK_TX_BYTES[1m]) * {_ON_RUN})",
     "InfiniBand": f"sum(rate(node_infiniband_port_data_transmitted_bytes_total[1m]) {_NODES})",
-    "Ethernet": f"sum(rate(node_network_transmit_bytes_total[1m]) {_NODES})",
+    "Ethernet": f"sum(rate(node_network_transmit_bytes_total{WIRED}[1m]) {_NODES})",
 }

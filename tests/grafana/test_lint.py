@@ -9,7 +9,8 @@
 - target-rate-interval-rule also takes a fixed window of four scrapes or more: next to a recorded series, a graph must look
   through the recording rule's window.
 - target-counter-agg-rule takes from the metric tables what is a counter; elsewhere the name's ending tells. What counts
-  series, samples or resets may read counters too. target-counter-rate-rule, not the linter's, is the reverse.
+  series, samples or resets may read counters too. target-counter-rate-rule, not the linter's, is the reverse; nor is
+  target-known-series-rule.
 - panel-units-rule takes the units of grafana-foundation-sdk, for the linter's list has aged, and Grafana's custom ones.
 """
 
@@ -18,10 +19,13 @@ from datetime import timedelta
 
 import promql_parser
 import pytest
+import yaml
 from grafana_foundation_sdk.models import units
 
 from dashboard_files import DASHBOARDS
 from queries import panels_of, substituted
+from running_lab import ROOT
+from stepscope.collectors import COLLECTORS
 from stepscope.metrics import REFEREE, TRAINING
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
@@ -33,7 +37,17 @@ RATES = {"rate", "irate", "increase"}
 READ_NO_VALUE = {"resets", "changes", "count_over_time", "present_over_time", "absent_over_time", "absent"}
 FOUR_SCRAPES = timedelta(seconds=20)
 COUNTER_ENDINGS = ("_total", "_bucket", "_sum", "_count")
-KINDS = {metric.name: metric.kind for table in (TRAINING, REFEREE, TRUTH, DCGM, NODE_EXPORTER) for metric in table}
+KINDS = {
+    metric.name: metric.kind
+    for table in (TRAINING, REFEREE, COLLECTORS, TRUTH, DCGM, NODE_EXPORTER)
+    for metric in table
+}
+RULES_FILE = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
+RECORDED = {rule["record"] for group in RULES_FILE["groups"] for rule in group["rules"]}
+OF_PROMETHEUS = {
+    "ALERTS", "up", "scrape_duration_seconds", "scrape_samples_scraped", "prometheus_tsdb_head_series",
+    "prometheus_rule_group_last_duration_seconds",
+}  # fmt: skip
 OF_A_RUN = {metric.name for table in (TRAINING, REFEREE) for metric in table}
 
 
@@ -170,6 +184,17 @@ def target_counter_rate(dashboard):
     ]
 
 
+def target_known_series(dashboard):
+    """target-known-series-rule: every name is one that something publishes or records."""
+    return [
+        f"{title}: {node}"
+        for title, expr in parsed(dashboard)
+        for node, _ in visited(expr)
+        if isinstance(node, promql_parser.VectorSelector)
+        and family(name_of(node)) not in KINDS.keys() | RECORDED | OF_PROMETHEUS
+    ]
+
+
 def uneditable(dashboard):
     """uneditable-dashboard: what is provisioned from a file cannot be saved."""
     return [] if dashboard.get("editable") is False else ["editable"]
@@ -188,6 +213,7 @@ RULES = {
     "target-run-rule": target_run,
     "target-counter-agg-rule": target_counter_agg,
     "target-counter-rate-rule": target_counter_rate,
+    "target-known-series-rule": target_known_series,
     "uneditable-dashboard": uneditable,
 }
 """Each returns what it objects to."""
@@ -314,7 +340,6 @@ ACCEPTED = {
     "a recorded series": sound('run:training_mfu:ratio_rate1m{run="$run"}'),
     "several runs": sound('training_loss{run=~"${run:regex}"}'),
     "a count of series": sound('count by (node) (training_steps_total{run="$run"})'),
-    "a foreign counter": sound("rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval])"),
     "a counter without a counter's name": sound("rate(DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION[$__rate_interval])"),
     "data of another panel": sound(targets=[{"panelId": 1, "datasource": {"uid": "$datasource"}, "refId": "A"}]),
 }
@@ -353,6 +378,8 @@ BROKEN = [
     ("target-counter-rate-rule", "a gauge's", sound("rate(training_loss[1m])")),
     ("target-counter-rate-rule", "a rate's", sound("rate(run:training_mfu:ratio_rate1m[1m])")),
     ("target-counter-rate-rule", "a sum's", sound("rate(sum(training_steps_total)[1m:5s])")),
+    ("target-known-series-rule", "misspelt", sound('training_los{run="$run"}')),
+    ("target-known-series-rule", "no longer recorded", sound('run:training_mfu:ratio{run="$run"}')),
     ("uneditable-dashboard", "editable", {**sound(), "editable": True}),
     ("uneditable-dashboard", "by default", {"panels": []}),
 ]

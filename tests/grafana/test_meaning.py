@@ -20,6 +20,11 @@ def test_a_bound_is_the_number_that_the_alert_compares_with(tmp_path, monkeypatc
     assert meaning.bound.__wrapped__(alert, before) == value
 
 
+def test_the_bounds_of_the_alerts_are_those_that_panels_are_coloured_by():
+    """Pinned: an alert that is written anew must not move them unseen."""
+    assert (meaning.CULPRIT_SHARE, meaning.OUT_OF_BAND_STEPS) == (0.08, 3)
+
+
 def test_a_bound_that_is_not_there_is_an_error():
     """An alert that does not exist, or one without such a comparison: no panel gets a made-up threshold."""
     with pytest.raises(KeyError):
@@ -40,6 +45,7 @@ def test_every_combination_of_throttle_reasons_is_spelt_out():
         reading(meaning.THROTTLE_REASONS, 0x08 | 0x40 | 0x80) == "hardware slowdown + thermal, hardware + power brake"
     )
     assert len(meaning.THROTTLE_REASONS[0]["options"]) == 2 + 2**5 - 1
+    assert meaning.THROTTLE_REASONS[1]["options"]["result"]["text"] == "other reasons"  # that do not slow a GPU down
 
 
 def test_a_lost_gpu_is_named():

@@ -8,9 +8,11 @@ PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items() for panel in p
 QUERIES = [(panel["title"], expr) for _, panel in PANELS for expr in queries_of(panel)]
 BY_NAME = {f"{name}: {panel['title']}": panel for name, panel in PANELS if "targets" in panel}
 
+ALTERNATIVES = ("mirage: Who holds everyone up", "ranks: Who holds everyone up", "step: What the average rank does")
+"""Panels of whose queries one answers where another does not."""
 EMPTY_IN_HEALTH = {
     "mirage: Alerts firing": "straggler",
-    "practice: Alerts firing, with their runbooks": "straggler",
+    "practice: Alerts firing": "straggler",
     "practice: The truth, and below it what the rules say": "straggler",
     "practice: Fault minutes that were caught": "straggler",
     "practice: Alert minutes that were right": "straggler",

@@ -1,0 +1,61 @@
+"""The series that more than one dashboard reads, and how they are chosen, joined and ordered."""
+
+from __future__ import annotations
+
+from meaning import CHOSEN, HIGHEST, LOWEST, MIDDLE, Json
+from panels import fixed, matching, named, target
+
+OF = '{run="$run",node=~"$node"}'
+CHOSEN_RANK = '{run="$run",rank="$rank"}'
+UTILIZATION_QUERY = 'run:gpu_utilization:ratio_avg1m{run="$run"}'
+MFU_QUERY = 'run:training_mfu:ratio_rate1m{run="$run"}'
+STEP_QUERY = 'run:training_step_seconds:rate1m{run="$run"}'
+LOST_QUERY = 'run:training_lost_gpus:total{run="$run"}'
+RANKS_QUERY = 'run:training_ranks:count{run="$run"}'
+LARGEST_PICTURE = 256
+"""Rows of a heatmap or a table; a larger job shows its worst ranks."""
+WORST = 10
+NO_REFEREE = "no referee judges this run"
+NO_GPU = "no GPU of this run is read"
+
+GPUS = 'max by (UUID, run, rank, node) (training_rank_info{run="$run",node=~"$node",UUID!=""})'
+"""Of a job without GPUs all ranks have the same UUID, none: they would match one another. A rank that has just moved to another
+process is there twice."""
+WIRED = '{device!~"lo|veth.*|docker.*|br-.*|virbr.*|cni.*|flannel.*|cali.*"}'
+"""Network interfaces that lead out of the machine."""
+JOINED = f"on (UUID) group_left (run, rank, node) {GPUS}"
+
+
+def ordered(expr: str) -> str:
+    """The query's series by rank, in numeric order: Prometheus sorts by text, and 10 would come before 2."""
+    padded = f'label_replace({expr}, "order", "0000$1", "rank", "(.+)")'
+    return f'sum by (order, rank) (label_replace({padded}, "order", "$1", "order", ".*(.{{5}})"))'
+
+
+def every_rank(expr: str, *, worst_by: str) -> str:
+    """Every rank of a job of up to 256; of a larger one the ten that stand out most over the range shown.
+
+    ``worst_by`` is a recorded series by rank, of which more is worse.
+    """
+    return ordered(
+        f"{expr} and on (run) {RANKS_QUERY} <= {LARGEST_PICTURE} "
+        f"or {expr} and on (run, rank) topk({WORST}, avg_over_time({worst_by}[$__range] @ end()))"
+    )
+
+
+def spread(series: str) -> list[Json]:
+    """Four lines, whatever the size of the job: the largest, the median, the smallest, and the one chosen above."""
+    return [
+        target(f"max by (run) ({series}{OF})", "highest"),
+        target(f"quantile by (run) (0.5, {series}{OF})", "median"),
+        target(f"min by (run) ({series}{OF})", "lowest"),
+        target(f"max by (run) ({series}{CHOSEN_RANK})", "rank $rank"),
+    ]
+
+
+SPREAD_COLOURS = [
+    named("highest", color=fixed(HIGHEST)),
+    named("median", color=fixed(MIDDLE)),
+    named("lowest", color=fixed(LOWEST)),
+    matching("/^rank [0-9]+$/", color=fixed(CHOSEN), custom__lineWidth=3),
+]
