@@ -167,7 +167,7 @@ def test_a_page_that_fails_is_that_pages_problem(shoot, world, program, tmp_path
     assert shoot() == 1
     assert world.faults == {}
     sheet = next(tmp_path.rglob("index.html")).read_text(encoding="utf-8")
-    assert sheet.count("the browser failed: tab crashed") == 8  # two dashboards in four states
+    assert sheet.count("the browser failed: tab crashed") == 6  # two dashboards in three faults
 
 
 def test_a_fault_ends_by_itself_should_the_program_be_killed(program, world):
