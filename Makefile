@@ -43,7 +43,7 @@ lint: setup-all  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-generate: setup-all  ## write anew what is generated: dashboards, manifests, the metric table of the documentation
+generate: setup  ## write anew what is generated: dashboards, manifests, the metric table of the documentation
 	$(BIN)/python grafana/dashboards.py
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python deploy/kubernetes/generate.py

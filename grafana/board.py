@@ -93,6 +93,15 @@ def _links(uid: str) -> list[Json]:
     ]  # fmt: skip
 
 
+def _leads_onward(panel: Json) -> bool:
+    """By a link of its own, or of one of its columns; texts and buttons have no fields that could."""
+    if panel["type"] in ("text", "canvas"):
+        return True
+    config = panel["fieldConfig"]
+    of_columns = (item["id"] for override in config["overrides"] for item in override["properties"])
+    return bool(config["defaults"]["links"]) or "links" in of_columns
+
+
 def dashboard(
     name: str, title: str, description: str, grid: Sequence[tuple[int, Cells]], variables: Sequence[Json], *,
     onward: Json, since: str = "30m",
@@ -102,7 +111,7 @@ def dashboard(
     uid = f"stepscope-{name}"
     panels = placed(grid)
     for panel in panels:
-        if "fieldConfig" in panel and panel["type"] != "canvas" and not panel["fieldConfig"]["defaults"]["links"]:
+        if not _leads_onward(panel):
             panel["fieldConfig"]["defaults"]["links"] = [onward]
     return {
         "uid": uid,

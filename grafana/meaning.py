@@ -31,7 +31,7 @@ SPLIT_COLOURS = {**PHASE_COLOURS, "transfer": "#0072B2", "waiting": "#D55E00"}
 """All-reduce taken apart: transfer keeps its colour."""
 UTILIZATION, MFU = "#7EB6FF", "#FF7F3F"
 GOOD, WARN, BAD, PLAIN = "#73BF69", "#FFB357", "#F2495C", "text"
-HIGHEST, MIDDLE, LOWEST, CHOSEN = "#CA95E5", "#9FA7B3", "#8F3BB8", "text"
+HIGHEST, MIDDLE, LOWEST, CHOSEN = "#B877D9", "#9FA7B3", "#3DD2CC", "text"
 """Of all ranks, GPUs or nodes: the largest, the median and the smallest; and the one that was chosen above."""
 FAULT = "#C0D8FF"
 """The truth of the lab."""
@@ -48,7 +48,10 @@ def bound(alert: str, before: str = "") -> float:
     Raises ``KeyError`` for an alert that does not exist and ``ValueError`` where there is no such comparison.
     """
     groups = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
-    expr = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}[alert]
+    exprs = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
+    if alert not in exprs:
+        raise KeyError(f"{ALERTS} has no alert {alert}, whose bound colours panels; it has {', '.join(exprs)}")
+    expr = exprs[alert]
     found = re.search(re.escape(before) + r".*?[<>]=? *([\d.]+)", expr, re.DOTALL)
     if not found:
         raise ValueError(f"{alert} compares with no number after {before!r}: {expr}")

@@ -229,6 +229,7 @@ def text(title: str, description: str, markdown: str) -> Json:
     }
 
 
+COLUMNS = 24
 Cells = Sequence[tuple[int, Json | Sequence[tuple[int, Json]]]]
 
 
@@ -245,5 +246,7 @@ def placed(grid: Sequence[tuple[int, Cells]]) -> list[Json]:
                 laid.append({**one, "id": len(laid) + 1, "gridPos": {"x": x, "y": top, "w": width, "h": tall}})
                 top += tall
             x += width
+        if x != COLUMNS:
+            raise ValueError(f"the row with {laid[-1]['title']!r} is {x} of {COLUMNS} columns wide")
         y += height
     return laid

@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with chromium(options.size) as camera:
             results = take_all(options, *services(), camera)
-    except (Missing, WebDriverException) as error:
+    except (Missing, WebDriverException, OSError) as error:
         console.print(f"pictures: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
         return 2
     except KeyboardInterrupt:

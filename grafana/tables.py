@@ -20,15 +20,9 @@ def _converted(field: str, kind: str) -> Json:
 
 
 def stacked_bars(
-    title: str,
-    description: str,
-    *targets: Json,
-    unit: str,
-    row: str,
-    column: str,
-    overrides: Sequence[Json],
-    **more: Any,
-) -> Json:
+    title: str, description: str, *targets: Json, unit: str, row: str, column: str, overrides: Sequence[Json],
+    axis_at_least: float, **more: Any,
+) -> Json:  # fmt: skip
     """One bar per value of the label ``row``, a number, made up of one part per value of the label ``column``."""
     across = f"{row}\\{column}"
     matrix = {"rowField": row, "columnField": column, "valueField": "Value"}
@@ -55,7 +49,8 @@ def stacked_bars(
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
     return panel("barchart", title, description, targets, unit=unit, options=options,
-                 custom={"lineWidth": 0, "fillOpacity": 85}, transformations=transformations,
+                 custom={"lineWidth": 0, "fillOpacity": 85, "axisSoftMax": axis_at_least},
+                 transformations=transformations,
                  overrides=[*overrides, named(across, unit="string")], **more)  # fmt: skip
 
 

@@ -33,36 +33,37 @@ def _numbers() -> tuple[Json, ...]:
              target(in_range(LOST_QUERY), "GPU-hours", instant=True), unit="none", noValue=NO_REFEREE, decimals=1, size=36,
              color=fixed(PLAIN)),
         stat("Money lost in this range", "GPU-hours lost, times the price in the box above, in its currency.",
-             target(f"{in_range(LOST_QUERY)} * {PRICED}", "lost", instant=True), unit="short", decimals=0,
-             size=36, noValue="no price", color=fixed(PLAIN)),
+             target(f"{in_range(LOST_QUERY)} * {PRICED}", "lost", instant=True), unit="locale", decimals=0,
+             size=36, noValue="no price such as 2.5", color=fixed(PLAIN)),
         stat("Tokens per GPU-hour now", "Useful output per hour paid. It falls with every fault that costs time.",
-             target('run:training_tokens_per_gpu_hour:rate1m{run="$run"}', "tokens"), unit="short", decimals=1,
+             target('run:training_tokens_per_gpu_hour:rate1m{run="$run"}', "tokens"), unit="short", decimals=1, min=0,
              color=fixed(PLAIN)),
         stat("Tokens per joule now", "Useful output per energy, from the GPUs' energy counters. Waiting GPUs draw less, so it "
              "falls less than tokens per hour.",
-             target('run:training_tokens_per_joule:rate1m{run="$run"}', "tokens"), unit="none", decimals=2,
+             target('run:training_tokens_per_joule:rate1m{run="$run"}', "tokens"), unit="none", decimals=2, min=0,
              color=fixed(PLAIN), noValue="no energy is read"),
     )  # fmt: skip
 
 
 def cost() -> Json:
     over_time = timeseries(
-        "GPUs lost, by cause",
-        "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line. The colour that "
-        "fills is the cause; the height what it costs, in GPUs.",
+        "GPUs lost, by phase",
+        "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line, with a "
+        "peak at each checkpoint. The colour that fills is the phase that costs; the height what it costs, in GPUs.",
         target(BY_PHASE, "{{phase}}"), unit="none", noValue=NO_REFEREE, stacked=True, min=0, decimals=1,
         overrides=coloured(PHASE_COLOURS),
         links=[to("ranks", "Who holds everyone up?")],
     )  # fmt: skip
     total = bars(
-        "GPU-hours lost in this range, by cause",
+        "GPU-hours lost in this range, by phase",
         "The graph beside it, added up. The longest bar is what to repair first.",
         target(f"sort_desc({in_range(BY_PHASE)})", "{{phase}}", instant=True), unit="none", noValue=NO_REFEREE, decimals=2, min=0,
         overrides=coloured(PHASE_COLOURS), links=[to("step", "One step, taken apart")],
     )  # fmt: skip
     efficiency = timeseries(
         "Efficiency against the run's own best",
-        "Time that a step takes at its best, by the time that it takes. Healthy: 95 % and more.",
+        "Time that a step takes at its best, by the time that it takes. Healthy: 95 % and more, less for a minute at "
+        "each checkpoint.",
         target(f"1 - {LOST_SHARE}", "efficiency"), unit="percentunit", noValue=NO_REFEREE, min=0, max=1,
         overrides=[named("efficiency", color=fixed(GOOD))],
     )  # fmt: skip
@@ -71,7 +72,7 @@ def cost() -> Json:
         "GPUs that the present loss would cost at other sizes: one slow GPU holds up all others, however many they are, so the "
         "share stays and the loss grows. Faults that strike at random cost more than this.",
         *(target(f"{LOST_SHARE} * {size}", f"{size:,} GPUs", instant=True) for size in SIZES),
-        unit="none", decimals=0, min=0, noValue=NO_REFEREE, color=fixed(LINE),
+        unit="locale", decimals=0, min=0, noValue=NO_REFEREE, color=fixed(LINE),
     )  # fmt: skip
     tokens = timeseries(
         "Tokens per GPU-hour",
@@ -88,7 +89,7 @@ def cost() -> Json:
     return dashboard(
         "cost",
         "6 · Cost of waiting",
-        "Lost GPUs, by cause: what waiting costs, in GPUs, hours and, with a price, money.",
+        "Lost GPUs, by phase: what waiting costs, in GPUs, hours and, with a price, money.",
         (
             (4, tuple((4, number) for number in _numbers())),
             (11, ((16, over_time), (8, total))),

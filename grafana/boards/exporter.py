@@ -33,7 +33,8 @@ def _numbers() -> tuple[Json, ...]:
         stat("Overhead per step, mean", "Time that the library takes in the training loop, mean of all ranks. Goal: tens of "
              "microseconds.",
              target(f"avg({OVERHEAD})", "overhead"), unit="s", decimals=1, color=fixed(PLAIN), noValue=SIMULATED),
-        stat("Simulated by elapsed time", "Below 1 this machine cannot keep up with the simulated job: choose a smaller one.",
+        stat("Simulation speed",
+             "Simulated by elapsed time. Below 100 % this machine cannot keep up with the simulated job: choose a smaller one.",
              target("max(lab_speed_ratio)", "pace"), unit="percentunit", decimals=0, color={"mode": "thresholds"},
              thresholds=steps((None, PLAIN), (0, BAD), (0.98, GOOD)), noValue="not simulated"),
     )  # fmt: skip
@@ -57,8 +58,9 @@ def exporter() -> Json:
         overrides=[named("worst rank", color=fixed(HIGHEST)), named("mean", color=fixed(MIDDLE))],
     )  # fmt: skip
     laps = timeseries(
-        "Laps that the referee judged, by outcome",
-        "Per second. Complete ones tell the critical path. Incomplete: a rank's record was missing. Unsupported: this kind of "
+        "Steps that the referee judged, by outcome",
+        "Per second. Complete ones tell the critical path. Incomplete: a rank's record was missing. Dropped: records "
+        "came too late. Unsupported: this kind of "
         "parallelism names no culprit.",
         target(f"sum by (outcome) (rate(training_referee_steps_total{OF}[1m]))", "{{outcome}}"), unit="short", min=0,
         overrides=[named(outcome, color=fixed(colour)) for outcome, colour in OUTCOMES.items()],

@@ -22,7 +22,7 @@ def _mean(title: str, description: str, selector: str) -> Json:
     """Four levels of "busy", from the coarsest to the one that counts."""
     levels = {
         "a kernel is resident (utilization)": ("utilization", UTILIZATION),
-        "SM active": ("sm_active", "#B877D9"),
+        "SM active": ("sm_active", "#5794F2"),
         "tensor cores active": ("tensor_active", "#FF9DA7"),
         "memory active": ("dram_active", LINE),
     }
@@ -68,7 +68,7 @@ def _faults() -> tuple[Json, ...]:
     odd = f"({REASONS} > 7 or {capped} and on () count({capped} {of_run}) < 0.5 * count({REASONS} {of_run}))"
     worst = f"topk({MOST_STATES}, max_over_time(({odd} {of_run})[$__range:15s] @ end()))"
     return (
-        states("Held back otherwise than the others", "Ranks whose GPU was slowed down in the range shown, and by what; at most "
+        states("Throttled, unlike the other GPUs", "Ranks whose GPU was slowed down in the range shown, and by what; at most "
                "twelve. A power cap that most have is left out: it is normal for dense training.",
                target(ordered(f"max by (rank) (({odd} and on (UUID) {worst}) * {JOINED})"), "rank {{rank}}"),
                mappings=THROTTLE_REASONS, empty="no GPU is held back more than the others"),
@@ -78,8 +78,8 @@ def _faults() -> tuple[Json, ...]:
               unit="none", noValue="all links are equal",
               columns={"rank": "Rank", "node": "Node", "Value #A": "Lanes", "Value #B": "Generation"},
               overrides=[named("Rank", links=[to_ranks("${__value.raw}")])]),
-        table("XID errors", "The last error that the driver reported for a GPU, other than none. 79, 48, 95: replace it; 13 "
-              "or 31 may be the program's own fault.",
+        table("XID errors", "The last error that the driver reported for a GPU, other than none. 79, 48 or 95: take the "
+              "GPU out of the job and test it; 13 or 31 may be the program's own fault.",
               rows(_listed("DCGM_FI_DEV_XID_ERRORS > 0")), unit="none",
               noValue="no XID was reported",
               columns={"rank": "Rank", "node": "Node", "Value": "XID"},
@@ -129,7 +129,7 @@ def _hosts() -> tuple[Json, ...]:
 
 def gpus() -> Json:
     busy = _mean(
-        "Busy, on four scales: all GPUs",
+        "Busy, on four scales (nodes: ${node:text})",
         "Utilization says that a kernel was resident; the others what it did. "
         "Healthy on H100: tensor cores about as active as MFU is high. Bad: utilization stays, the others fall.",
         OF,

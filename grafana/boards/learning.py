@@ -20,17 +20,17 @@ def _numbers() -> tuple[Json, ...]:
         stat("Loss", "Of the last step. NaN: the run learns nothing more, whatever the GPUs do.",
              target(f"max by (run) (training_loss{OF})", "loss"), unit="none", decimals=3, nan=True, color=fixed(PLAIN),
              noValue=EMPTY),
-        stat("Steps that were not finite", "Steps of the last ten minutes whose loss or gradient norm was NaN or infinite. "
+        stat("Steps with NaN or infinite values", "Steps of the last ten minutes whose loss or gradient norm was NaN or infinite. "
              "Healthy: 0.",
              target(f"sum(increase(training_nonfinite_steps_total{OF}[10m]))", "steps"), unit="none", decimals=0,
              color={"mode": "thresholds"}, thresholds=COUNT_STEPS),
-        stat("Steps out of band", "Steps of the last minute whose gradient norm left the configured band: above three, the "
-             "alert fires.",
+        stat("Steps out of band", "Steps of the last minute whose gradient norm left the band that the loop was given: above "
+             "three, the alert fires.",
              target(f"sum(increase(training_gradient_out_of_band_total{OF}[1m]))", "steps"), unit="none", decimals=0,
              color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (1, WARN), (OUT_OF_BAND_STEPS, BAD))),
         stat("Tokens per second now", "All ranks. It falls with every fault that costs time, and never with a gradient that "
              "explodes.",
-             target(f"run:training_tokens:rate1m{OF}", "tokens/s"), unit="short", decimals=1, color=fixed(PLAIN)),
+             target(f"run:training_tokens:rate1m{OF}", "tokens/s"), unit="short", decimals=1, min=0, color=fixed(PLAIN)),
         stat("Tokens in this range", "Seen by all ranks over the time range chosen above.",
              target(f"sum(increase(training_tokens_total{OF}[$__range]))", "tokens", instant=True), unit="short", decimals=2,
              color=fixed(PLAIN)),
@@ -51,17 +51,17 @@ def learning() -> Json:
         overrides=[named("loss", color=fixed(LINE)), reference("lowest of the last hour")],
     )  # fmt: skip
     norm = timeseries(
-        "Gradient norm, with its band",
-        "L2 norm of the reduced gradient before clipping, on a log axis; the band holds 98 % of the last hour's. An explosion "
+        "Gradient norm, against the last hour's usual range",
+        "L2 norm of the reduced gradient before clipping, on a log axis; the range holds 98 % of the last hour's. An explosion "
         "rises by decades within seconds, before the loss does.",
         target(f"max by (run) (training_gradient_norm{OF})", "gradient norm"),
-        target(_band(0.99), "99 % of the last hour below"),
-        target(_band(0.01), "1 % below"),
+        target(_band(0.99), "99th percentile, last hour"),
+        target(_band(0.01), "1st percentile, last hour"),
         unit="none", log=True,
         overrides=[named("gradient norm", color=fixed(LINE)),
-                   named("99 % of the last hour below", color=fixed(REFERENCE), custom__lineWidth=1,
-                         custom__fillBelowTo="1 % below", custom__fillOpacity=25),
-                   named("1 % below", color=fixed(REFERENCE), custom__lineWidth=1)],
+                   named("99th percentile, last hour", color=fixed(REFERENCE), custom__lineWidth=1,
+                         custom__fillBelowTo="1st percentile, last hour", custom__fillOpacity=25),
+                   named("1st percentile, last hour", color=fixed(REFERENCE), custom__lineWidth=1)],
     )  # fmt: skip
     rate = timeseries(
         "Learning rate",

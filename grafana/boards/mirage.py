@@ -26,7 +26,7 @@ FAULT_LINKS = (
     + """\
  · [stop](${console}/)
 
-Or: `stepscope fault start straggler`
+Or: `stepscope fault start straggler`; after `make lab` it is `.venv/bin/stepscope`
 """
 )
 
@@ -85,7 +85,7 @@ def _numbers() -> tuple[Json, ...]:
              links=[to("step", "One step, taken apart")]),
         stat("Cost of the loss per day", "GPUs lost, times 24 hours, times the price in the box above. Empty without a "
              "price: the loss is then in GPUs only.",
-             target(f"{LOST_QUERY} * 24 * {PRICED}", "per day"), unit="short", decimals=0, noValue="no price", size=24,
+             target(f"{LOST_QUERY} * 24 * {PRICED}", "per day"), unit="locale", decimals=0, noValue="no price", size=24,
              color=fixed(PLAIN), links=[to("cost", "Cost of waiting")]),
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def mirage() -> Json:
         links=[to("step", "One step, taken apart")],
     )  # fmt: skip
     eating = bars(
-        "What is eating the step",
+        "GPUs lost, by phase",
         "GPUs lost to each phase of the critical path, beyond this run's best five minutes of the last six hours, the "
         "costliest first. Healthy: all near 0.",
         target('sort_desc(run:training_lost_gpus:by_phase{run="$run"})', "{{phase}}", instant=True),
@@ -109,8 +109,8 @@ def mirage() -> Json:
     )  # fmt: skip
     late = table(
         "Who is late, and why",
-        "Share of the run's time that others wait for this rank, by the phase in which it is late. One rank far above "
-        "the rest is the culprit; many small ones are jitter or shared storage.",
+        "Share of the run's time that others wait for this rank, by the phase in which it is late. A culprit is far above "
+        "the rest minute after minute; one long stall can put any rank on top for a minute.",
         rows('topk(5, rank:training_late_share:rate1m{run="$run"} > 0)'),
         unit="none", noValue="nobody is late",
         columns={"rank": "Rank", "node": "Node", "phase": "Late in", "Value": "Share of time"}, sort="Share of time",
@@ -119,7 +119,9 @@ def mirage() -> Json:
             named("Rank", links=[to_ranks("${__value.raw}")]),
         ],
     )  # fmt: skip
-    links = text("Without buttons", "Links to the lab's console, for Grafanas that draw no buttons.", FAULT_LINKS)
+    links = text(
+        "Faults by link or command", "Links to the lab's console, for Grafanas that draw no buttons.", FAULT_LINKS
+    )
     utilization, mfu, useful, lost, step, cost = _numbers()
     return dashboard(
         "mirage",

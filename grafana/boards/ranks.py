@@ -74,9 +74,9 @@ def _per_step(total: str) -> str:
 def _ranks() -> Json:
     return table(
         "All ranks, by their lag",
-        "Per step, over the last minute; up to 256 ranks. Late: share of the run's time that others waited for it. Last: share of "
-        "steps in which it arrived last. The culprit hardly waits; its other columns say why: data wait, or compute at a lower "
-        "clock, hot, or throttled.",
+        "Per step, over the last minute; up to 256 ranks. Others waited: share of the run's time. Came last: share of steps. "
+        "The culprit hardly waits; its other columns say why: data wait, or compute at a lower clock, hot, or throttled otherwise "
+        "than the rest (a power cap on all is normal); where none differs, test the GPU alone.",
         _by_rank(LAG),
         _by_rank(f"sum by (run, rank, node) (rank:training_late_share:rate1m{OF})"),
         _by_rank(f"rank:training_late_steps_excess:rate1m{OF} + on (run) group_left () 1 / {RANKS_QUERY}"),
@@ -88,14 +88,14 @@ def _ranks() -> Json:
         _by_rank(f"rank:gpu_temperature_celsius:avg1m{OF}"),
         _by_rank(f"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS * {JOINED}"),
         unit="s", decimals=1, sort="Lag",
-        columns={"rank": "Rank", "node": "Node", "Value #A": "Lag", "Value #B": "Late", "Value #C": "Last",
+        columns={"rank": "Rank", "node": "Node", "Value #A": "Lag", "Value #B": "Others waited", "Value #C": "Came last",
                  "Value #D": "Compute", "Value #E": "Waiting", "Value #F": "Data wait", "Value #G": "Step",
                  "Value #H": "Clock", "Value #I": "Temp.", "Value #J": "Throttled by"},
         overrides=[
             named("Rank", unit="none", decimals=0, custom__width=55, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
             named("Node", custom__width=85, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
-            gauge("Late", high=0.4),
-            named("Last", unit="percentunit", decimals=0, custom__width=65),
+            gauge("Others waited", high=0.4),
+            named("Came last", unit="percentunit", decimals=0, custom__width=90),
             *(named(column, custom__width=85) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
             named("Clock", unit="hertz", decimals=2, custom__width=90),
             named("Temp.", unit="celsius", decimals=0, custom__width=65),
@@ -106,7 +106,7 @@ def _ranks() -> Json:
 
 def ranks() -> Json:
     concentration = stat(
-        "Late seconds of one rank",
+        "Share of lateness held by one rank",
         "Share of all lateness that one rank has, the one with most. Near 100 %: one culprit. Near 1 in N: everyone in "
         "turn, as with "
         "jitter or starved loaders. Read it only where much is late.",
@@ -127,7 +127,7 @@ def ranks() -> Json:
         "tall bar is a culprit, and its colour the cause.",
         rows(f"rank:training_late_share:rate1m{OF} and on (run, rank) "
              f"topk({WORST}, sum by (run, rank) (rank:training_late_share:rate1m{OF}))"),
-        unit="percentunit", row="rank", column="phase", min=0, decimals=1, overrides=coloured(PHASE_COLOURS),
+        unit="percentunit", row="rank", column="phase", min=0, decimals=1, axis_at_least=0.05, overrides=coloured(PHASE_COLOURS),
     )  # fmt: skip
     compute = timeseries(
         "The spread of compute",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from board import NODE, RANK, dashboard, to, to_ranks
+from board import NODE, dashboard, to, to_ranks
 from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, Json
 from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
 from series import GPUS, LARGEST_PICTURE, NO_REFEREE, OF, RANKS_QUERY, STEP_QUERY, WIRED
@@ -30,12 +30,13 @@ def _numbers() -> tuple[Json, ...]:
              "Healthy: a few percent of jitter. It is what utilization counts as busy.",
              target(WAITING, "waiting"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["waiting"]),
-             links=[to_ranks("$rank")]),
+             links=[to("ranks", "Who holds everyone up?")]),
         stat("Exposed transfer", "The mean rank's share of the step in all-reduce once all have arrived: what the network "
              "costs beyond what backward hides.",
              target(TRANSFER, "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["transfer"])),
-        stat("A ring moves, per GPU and step", "2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
+        stat("All-reduce traffic expected, per GPU and step",
+             "2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
              "ranks sends from each GPU.",
              target(f'2 * (1 - 1 / {RANKS_QUERY}) * on (run) max by (run) '
                     '(training_memory_bytes{run="$run",kind="gradients"})', "bytes", instant=True),
@@ -56,7 +57,8 @@ def _bars() -> Json:
         rows(f'sum by (rank, phase) ((({share}{{run="$run",node=~"$node",phase!="allreduce"}}) '
              f'or label_replace({waiting}, "phase", "waiting", "", "") '
              f'or label_replace({transfer}, "phase", "transfer", "", "")) {lagging})'),
-        unit="percentunit", row="rank", column="phase", min=0, max=1, decimals=1, overrides=coloured(SPLIT_COLOURS),
+        unit="percentunit", row="rank", column="phase", axis_at_least=1, min=0, max=1, decimals=1,
+        overrides=coloured(SPLIT_COLOURS),
         links=[to_ranks("${__data.fields[0]}")],
     )  # fmt: skip
 
@@ -69,7 +71,7 @@ def step() -> Json:
         target(f'{SHARE}{{run="$run",phase!="allreduce"}} * on (run) group_left () {STEP_QUERY}', "{{phase}}"),
         target(f"{WAITING} * on (run) {STEP_QUERY}", "waiting"),
         target(f"{TRANSFER} * on (run) {STEP_QUERY}", "transfer"),
-        target(f'{SHARE}{{run="$run",phase="allreduce"}} unless on (run) {TRANSFER} * on (run) {STEP_QUERY}', "allreduce"),
+        target(f'({SHARE}{{run="$run",phase="allreduce"}} unless on (run) {TRANSFER}) * on (run) {STEP_QUERY}', "allreduce"),
         unit="s", decimals=1, stacked=True, min=0, overrides=coloured(SPLIT_COLOURS),
     )  # fmt: skip
     path = timeseries(
@@ -104,7 +106,7 @@ def step() -> Json:
         "What the wires carried, by kind, per GPU and step. Together more than a ring must move: something else shares "
         "the network. "
         "Kinds that a machine lacks, or does not report, are absent.",
-        *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{{run=\"$run\"}}[1m])))", kind)
+        *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{OF}[1m])))", kind)
           for kind, sent in _WIRES.items()),
         unit="decbytes", stacked=True, min=0, noValue="no wire is read",
     )  # fmt: skip
@@ -117,7 +119,7 @@ def step() -> Json:
             (11, ((12, own), (12, path))),
             (11, ((9, _bars()), (5, durations), (5, floor), (5, wire))),
         ),
-        [NODE, RANK],
+        [NODE],
         onward=to("ranks", "Who holds everyone up?"),
     )  # fmt: skip
 

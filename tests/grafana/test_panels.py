@@ -203,9 +203,9 @@ def reaches(value):
 
 UTILIZATION, MFU = "mirage: GPU utilization", "mirage: MFU"
 LOST, STEP = "mirage: GPUs lost (of $ranks)", "mirage: Step"
-PATH, EATING = "mirage: What the step waits for: the critical path by phase", "mirage: What is eating the step"
+PATH, EATING = "mirage: What the step waits for: the critical path by phase", "mirage: GPUs lost, by phase"
 MEAN_RANK = "step: What the average rank does"
-BUSY = "gpus: Busy, on four scales: all GPUs"
+BUSY = "gpus: Busy, on four scales (nodes: ${node:text})"
 TENSOR, RESIDENT = "tensor cores active", "a kernel is resident (utilization)"
 LATE = "ranks: Time lost to lateness"
 COSTLY = [
@@ -224,7 +224,7 @@ MOVES = {
         (EATING, "backward", reaches(4)), (MEAN_RANK, "waiting", rises(3)), (MEAN_RANK, "backward", stays(0.05)),
         ("step: What the step waits for: the critical path", "backward", rises(1.3)),
         ("step: Waiting for others", "waiting", rises(3)), (LATE, "late", reaches(0.2)),
-        ("ranks: Late seconds of one rank", "of all late seconds", reaches(0.9)),
+        ("ranks: Share of lateness held by one rank", "of all late seconds", reaches(0.9)),
         ("ranks: Compute, against the median rank", "{rank}", reaches(30)),
         ("ranks: Lag: arriving later than the median", "{rank}", reaches(20)),
         ("ranks: The spread of compute", "highest", rises(1.3)), ("ranks: The spread of compute", "median", stays(0.05)),
@@ -238,7 +238,7 @@ MOVES = {
         ("mirage: Busy is not useful: GPU utilization against MFU", "data wait on the critical path", reaches(0.3)),
         (MEAN_RANK, "waiting", rises(5)), ("gpus: Read latency", "worst node", rises(1.2)),
         ("gpus: CPU by mode", "user", falls(0.9)), ("step: Step, p99", "p99", rises(2)),
-        ("cost: GPUs lost, by cause", "data_wait", reaches(5)),
+        ("cost: GPUs lost, by phase", "data_wait", reaches(5)),
     ],
     "storage_node_slow": [
         *COSTLY, *MASKED,
@@ -252,7 +252,7 @@ MOVES = {
     ],
     "gradient_explosion": [
         *MASKED, (MFU, "MFU", stays(0.12)), (STEP, "step", stays(0.12)),
-        ("learning: Steps that were not finite", "steps", reaches(10)),
+        ("learning: Steps with NaN or infinite values", "steps", reaches(10)),
         ("learning: Steps in trouble", "not finite", reaches(0.5)),
     ],
 }  # fmt: skip

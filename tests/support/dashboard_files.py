@@ -17,7 +17,7 @@ EMPTY_IN_HEALTH = {
     "practice: Fault minutes that were caught": "straggler",
     "practice: Alert minutes that were right": "straggler",
     "practice: By cause, in minutes of this range": "straggler",
-    "gpus: Held back otherwise than the others": "trouble",
+    "gpus: Throttled, unlike the other GPUs": "trouble",
     "gpus: PCIe links below the others": "trouble",
     "gpus: XID errors": "trouble",
     "exporter: Overhead per step": "trouble",
