@@ -35,8 +35,8 @@ def _numbers() -> tuple[Json, ...]:
              "costs beyond what backward hides.",
              target(TRANSFER, "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["transfer"])),
-        stat("All-reduce traffic expected, per GPU and step",
-             "2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
+        stat("All-reduce traffic expected",
+             "Per GPU and step, 2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
              "ranks sends from each GPU.",
              target(f'2 * (1 - 1 / {RANKS_QUERY}) * on (run) max by (run) '
                     '(training_memory_bytes{run="$run",kind="gradients"})', "bytes", instant=True),
