@@ -32,15 +32,16 @@ def ordered(expr: str) -> str:
     return f'sum by (order, rank) (label_replace({padded}, "order", "$1", "order", ".*(.{{5}})"))'
 
 
-def every_rank(expr: str, *, worst_by: str) -> str:
-    """Every rank of a job of up to 256; of a larger one the ten that stand out most over the range shown.
+def every_rank(series: str, *, worst_by: str) -> str:
+    """A series by rank, of every rank of a job of up to 256; of a larger one of the ten that stand out most over the range shown.
 
-    ``worst_by`` is a recorded series by rank, of which more is worse.
+    ``worst_by`` is a recorded series by rank, of which more is worse. Who is shown is decided once, not at every step.
     """
-    return ordered(
-        f"{expr} and on (run) {RANKS_QUERY} <= {LARGEST_PICTURE} "
-        f"or {expr} and on (run, rank) topk({WORST}, avg_over_time({worst_by}[$__range] @ end()))"
+    everyone = (
+        f"present_over_time({worst_by}[$__range] @ end()) and on (run) {RANKS_QUERY} @ end() <= {LARGEST_PICTURE}"
     )
+    worst = f"topk({WORST}, avg_over_time({worst_by}[$__range] @ end()))"
+    return f"({series} and on (run, rank) ({everyone} or {worst}))"
 
 
 def spread(series: str) -> list[Json]:

@@ -64,9 +64,8 @@ def _listed(series: str) -> str:
 
 
 def _faults() -> tuple[Json, ...]:
-    capped, of_run = f"{REASONS} == {POWER_CAP}", f"and on (UUID) {GPUS}"
-    odd = f"({REASONS} > 7 or {capped} and on () count({capped} {of_run}) < 0.5 * count({REASONS} {of_run}))"
-    worst = f"topk({MOST_STATES}, max_over_time(({odd} {of_run})[$__range:15s] @ end()))"
+    odd = f'({REASONS} > 7 or {REASONS} == {POWER_CAP} and on () run:gpu_power_capped:ratio{{run="$run"}} < 0.5)'
+    worst = f"topk({MOST_STATES}, max_over_time({odd}[$__range:15s] @ end()) and on (UUID) {GPUS})"
     return (
         states("Throttled, unlike the other GPUs", "Ranks whose GPU was slowed down in the range shown, and by what; at most "
                "twelve. A power cap that most have is left out: it is normal for dense training.",

@@ -25,6 +25,7 @@ from series import (
     STEP_QUERY,
     WORST,
     every_rank,
+    ordered,
     spread,
 )
 from tables import gauge, stacked_bars, table
@@ -38,15 +39,20 @@ def _share_of_step(series: str) -> str:
     return f"{series} / on (run) group_left () {STEP_QUERY}"
 
 
+def _of_ranks_shown(series: str) -> str:
+    return every_rank(f"{series}{OF}", worst_by=LAG)
+
+
 def _picture(title: str, description: str, share: str, *, high: float, value: str) -> Json:
     """In percent: Grafana's colours need a scale that is longer than 1."""
-    query = target(every_rank(f"100 * clamp_min({share}, 0)", worst_by=LAG), "{{rank}}")
+    query = target(ordered(f"100 * clamp_min({share}, 0)"), "{{rank}}")
     return heatmap(title, description, query, unit="percent", low=0, high=high, axis="rank", value=value)
 
 
 def _pictures() -> tuple[Json, ...]:
-    excess = f"rank:training_compute_excess:ratio_rate1m{OF}"
-    waiting = _share_of_step(f"rank:training_wait_seconds:per_step_rate1m{OF}")
+    excess = _of_ranks_shown("rank:training_compute_excess:ratio_rate1m")
+    waiting = _share_of_step(_of_ranks_shown("rank:training_wait_seconds:per_step_rate1m"))
+    lag = _share_of_step(_of_ranks_shown("rank:training_lag_seconds:per_step_rate1m"))
     return (
         _picture("Compute, against the median rank", "Forward and backward of each rank, from its own median upwards; "
                  "above 256 ranks the ten worst. Healthy: dark everywhere. A bright row is a slow GPU; one bright moment is "
@@ -56,7 +62,7 @@ def _pictures() -> tuple[Json, ...]:
                  waiting, high=40, value="waiting"),
         _picture("Lag: arriving later than the median", "Share of the step by which each rank arrives in the collective "
                  "after the median rank. The bright row is the one that all wait for.",
-                 _share_of_step(LAG), high=30, value="lag"),
+                 lag, high=30, value="lag"),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from board import NODE, dashboard, to, to_ranks
 from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, Json
 from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
-from series import GPUS, LARGEST_PICTURE, NO_REFEREE, OF, RANKS_QUERY, STEP_QUERY, WIRED
+from series import LARGEST_PICTURE, NO_REFEREE, OF, RANKS_QUERY, STEP_QUERY, WIRED
 from tables import stacked_bars
 
 SHARE = "run:training_phase_share:rate1m"
@@ -124,10 +124,9 @@ def step() -> Json:
     )  # fmt: skip
 
 
-_ON_RUN = f"on (UUID) group_left () {GPUS}"
 _NODES = f"and on (node) node:training_ranks:count{OF}"
 _WIRES = {
-    "NVLink": f"sum(avg_over_time(DCGM_FI_PROF_NVLINK_TX_BYTES[1m]) * {_ON_RUN})",
+    "NVLink": f"sum(rank:gpu_nvlink_bytes_per_second:avg1m{OF})",
     "InfiniBand": f"sum(rate(node_infiniband_port_data_transmitted_bytes_total[1m]) {_NODES})",
     "Ethernet": f"sum(rate(node_network_transmit_bytes_total{WIRED}[1m]) {_NODES})",
 }
