@@ -96,19 +96,19 @@ def as_gauges(text: str) -> CollectorRegistry:
 
 def history() -> Iterator[Result]:
     """Two hours of past: simulated, written, and loaded with all recorded series."""
-    if absent("promtool") or absent("prometheus"):
+    if absent("promtool", "prometheus"):
         return
     with tempfile.TemporaryDirectory() as folder:
         seconds = timed(partial(load_past, Path(folder)))
     yield Result(name="two hours of past, generated and loaded", value=seconds, unit="s", target=30, better="lower")
 
 
-def absent(program: str) -> bool:
-    """Says that the measurement is left out where it is."""
-    gone = shutil.which(program) is None
+def absent(*programs: str) -> bool:
+    """Says that the measurement is left out where one is."""
+    gone = [program for program in programs if shutil.which(program) is None]
     if gone:
-        console.print(f"skipped: {program} is not on PATH")
-    return gone
+        console.print(f"skipped: not on PATH: {', '.join(gone)}")
+    return bool(gone)
 
 
 def load_past(folder: Path, *arguments: str) -> tuple[Path, float]:
@@ -126,7 +126,7 @@ def load_past(folder: Path, *arguments: str) -> tuple[Path, float]:
 
 def dashboards() -> Iterator[Result]:
     """Every dashboard's queries over half an hour, as Grafana sends them, one after the other."""
-    if absent("promtool") or absent("prometheus"):
+    if absent("promtool", "prometheus"):
         return
     with past("cluster", "--hours", "0.5") as (url, end):
         slowest = max(seconds for board in committed().values() for seconds in answer_times(url, board, end, "cluster"))

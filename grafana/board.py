@@ -43,18 +43,28 @@ PRICED = "(${price}e0)"
 """The price as a number: without one this reads as a series that does not exist, and the panel stays empty."""
 
 
-def to(board: str, title: str, **variables: str) -> Json:
+LEADS_TO = {
+    "mirage": "The mirage",
+    "ranks": "Who holds everyone up?",
+    "step": "One step, taken apart",
+    "gpus": "GPUs and hosts",
+    "cost": "Cost of waiting",
+}
+"""What a link to a dashboard says, unless it has something of its own to say."""
+
+
+def to(board: str, title: str = "", **variables: str) -> Json:
     """A link to another dashboard that keeps the time range and the variables, or sets some of them."""
     given = "".join(f"&var-{name}={value}" for name, value in variables.items())
     return {
-        "title": title,
+        "title": title or LEADS_TO[board],
         "url": f"/d/stepscope-{board}?${{__url_time_range}}&{KEPT + given if given else '${__all_variables}'}",
     }
 
 
 def to_ranks(rank: str = "${__field.labels.rank}") -> Json:
     """By default of a series that has the label."""
-    return to("ranks", "Who holds everyone up?", rank=rank)
+    return to("ranks", rank=rank)
 
 
 def to_console(title: str = "Open the console") -> Json:

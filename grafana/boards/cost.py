@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from board import PRICE, PRICED, dashboard, to
 from meaning import GOOD, LINE, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PHASE_COLOURS, PLAIN, Json
-from panels import bars, coloured, fixed, named, scaled_by, stat, target, timeseries
+from panels import bars, coloured, fixed, scaled_by, stat, target, timeseries
 from series import LOST_QUERY, NO_REFEREE, RANKS_QUERY
 
 BY_PHASE = 'run:training_lost_gpus:by_phase{run="$run"}'
@@ -21,14 +21,12 @@ def _numbers() -> tuple[Json, ...]:
     return (
         stat("GPUs lost now", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six hours.",
              target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
-             unit="none", noValue=NO_REFEREE,
-             decimals=1, min=0, color={"mode": "thresholds"}, thresholds=LOST_PERCENT_STEPS, links=[to("ranks",
-             "Who holds everyone up?")]),
+             unit="none", noValue=NO_REFEREE, decimals=1, min=0, color={"mode": "thresholds"}, thresholds=LOST_PERCENT_STEPS,
+             links=[to("ranks")]),
         stat("Share lost now",
              "Of all GPUs of the job, whatever the cause. Red from the share on at which one rank alone would be accused.",
              target(LOST_SHARE, "lost"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0, max=1,
-             color={"mode": "thresholds"},
-             thresholds=LOST_SHARE_STEPS),
+             color={"mode": "thresholds"}, thresholds=LOST_SHARE_STEPS),
         stat("GPU-hours lost in this range", "The loss added up over the time range chosen above.",
              target(in_range(LOST_QUERY), "GPU-hours", instant=True), unit="none", noValue=NO_REFEREE, decimals=1, size=36,
              color=fixed(PLAIN)),
@@ -51,21 +49,20 @@ def cost() -> Json:
         "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line, with a "
         "peak at each checkpoint. The colour that fills is the phase that costs; the height what it costs, in GPUs.",
         target(BY_PHASE, "{{phase}}"), unit="none", noValue=NO_REFEREE, stacked=True, min=0, decimals=1,
-        overrides=coloured(PHASE_COLOURS),
-        links=[to("ranks", "Who holds everyone up?")],
+        overrides=coloured(PHASE_COLOURS), links=[to("ranks")],
     )  # fmt: skip
     total = bars(
         "GPU-hours lost in this range, by phase",
         "The graph beside it, added up. The longest bar is what to repair first.",
         target(f"sort_desc({in_range(BY_PHASE)})", "{{phase}}", instant=True), unit="none", noValue=NO_REFEREE, decimals=2, min=0,
-        overrides=coloured(PHASE_COLOURS), links=[to("step", "One step, taken apart")],
+        overrides=coloured(PHASE_COLOURS),
     )  # fmt: skip
     efficiency = timeseries(
         "Efficiency against the run's own best",
         "Time that a step takes at its best, by the time that it takes. Healthy: 95 % and more, less for a minute at "
         "each checkpoint.",
         target(f"1 - {LOST_SHARE}", "efficiency"), unit="percentunit", noValue=NO_REFEREE, min=0, max=1,
-        overrides=[named("efficiency", color=fixed(GOOD))],
+        color=fixed(GOOD),
     )  # fmt: skip
     sizes = bars(
         "The same fault in a larger job",
@@ -78,13 +75,13 @@ def cost() -> Json:
         "Tokens per GPU-hour",
         "What an hour of one GPU buys.",
         target('run:training_tokens_per_gpu_hour:rate1m{run="$run"}', "tokens per GPU-hour"), unit="short", min=0,
-        overrides=[named("tokens per GPU-hour", color=fixed(LINE))],
+        color=fixed(LINE),
     )  # fmt: skip
     joules = timeseries(
         "Tokens per joule",
         "What a joule buys. It falls less than tokens per GPU-hour: a GPU that waits draws less, but it draws.",
         target('run:training_tokens_per_joule:rate1m{run="$run"}', "tokens per joule"), unit="none", min=0,
-        noValue="no energy is read", overrides=[named("tokens per joule", color=fixed(LINE))],
+        noValue="no energy is read", color=fixed(LINE),
     )  # fmt: skip
     return dashboard(
         "cost",
@@ -96,6 +93,6 @@ def cost() -> Json:
             (10, ((7, efficiency), (5, sizes), (6, tokens), (6, joules))),
         ),
         [PRICE],
-        onward=to("step", "One step, taken apart"),
+        onward=to("step"),
         since="2h",
     )  # fmt: skip

@@ -60,8 +60,7 @@ def exporter() -> Json:
     laps = timeseries(
         "Steps that the referee judged, by outcome",
         "Per second. Complete ones tell the critical path. Incomplete: a rank's record was missing. Dropped: records "
-        "came too late. Unsupported: this kind of "
-        "parallelism names no culprit.",
+        "came too late. Unsupported: this kind of parallelism names no culprit.",
         target(f"sum by (outcome) (rate(training_referee_steps_total{OF}[1m]))", "{{outcome}}"), unit="short", min=0,
         overrides=[named(outcome, color=fixed(colour)) for outcome, colour in OUTCOMES.items()],
     )  # fmt: skip
@@ -103,5 +102,5 @@ def exporter() -> Json:
             (11, ((12, laps), (6, evaluation), (6, ((6, broken), (5, targets))))),
         ),
         [],
-        onward=to("mirage", "The mirage"),
+        onward=to("mirage"),
     )  # fmt: skip

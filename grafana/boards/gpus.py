@@ -148,5 +148,5 @@ def gpus() -> Json:
             (9, ((6, cpu), (5, pressure), (5, latency), (4, network), (4, memory))),
         ),
         [NODE, RANK],
-        onward=to("ranks", "Who holds everyone up?"),
+        onward=to("ranks"),
     )  # fmt: skip

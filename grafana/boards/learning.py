@@ -67,7 +67,7 @@ def learning() -> Json:
         "Learning rate",
         "As the loop set it. A jump is a schedule's, or a mistake's.",
         target(f"max by (run) (training_learning_rate{OF})", "learning rate"), unit="sci", log=True,
-        overrides=[named("learning rate", color=fixed(LINE))],
+        color=fixed(LINE),
     )  # fmt: skip
     trouble = timeseries(
         "Steps in trouble",
@@ -84,7 +84,7 @@ def learning() -> Json:
         "Tokens per second",
         "All ranks. The pace of learning is this times what a token teaches.",
         target(f"run:training_tokens:rate1m{OF}", "tokens per second"), unit="short", min=0,
-        overrides=[named("tokens per second", color=fixed(LINE))],
+        color=fixed(LINE),
     )  # fmt: skip
     return dashboard(
         "learning",

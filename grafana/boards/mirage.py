@@ -65,28 +65,28 @@ def _numbers() -> tuple[Json, ...]:
         stat("GPU utilization", "Share of the last minute in which a kernel was resident, mean of all GPUs. A GPU that "
              "waits in all-reduce counts as busy. It hardly ever falls, whatever is wrong.",
              target(UTILIZATION_QUERY, "GPU utilization"), unit="percentunit", decimals=1, min=0, max=1,
-             color=fixed(UTILIZATION), noValue=NO_GPU, links=[to("gpus", "GPUs and hosts")]),
+             color=fixed(UTILIZATION), noValue=NO_GPU, links=[to("gpus")]),
         stat("MFU", "Model FLOPs utilization: useful FLOPs by peak. Healthy on H100 36 to 48 %; below 30 % somebody is "
              "paying for waiting. Absent where the GPU's peak is not known.",
              target(MFU_QUERY, "MFU"), unit="percentunit", decimals=1, min=0, max=1, thresholds=MFU_STEPS,
-             color={"mode": "thresholds"}, noValue="peak unknown", links=[to("step", "One step, taken apart")]),
+             color={"mode": "thresholds"}, noValue="peak unknown", links=[to("step")]),
         stat("Useful share of the step", "Forward and backward by wall time, mean of all ranks. Healthy: about 90 %. "
              "Waiting for others takes it away.",
              target('sum(run:training_phase_share:rate1m{run="$run",phase=~"forward|backward"})', "useful"),
              unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS,
-             links=[to("step", "One step, taken apart")]),
+             links=[to("step")]),
         stat("GPUs lost (of $ranks)", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six "
              "hours. Healthy: below one in twenty-five. Red from the share on at which one rank alone would be accused.",
              target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
              unit="none", decimals=1, min=0, color={"mode": "thresholds"},
-             thresholds=LOST_PERCENT_STEPS, noValue=NO_REFEREE, links=[to("cost", "Cost of waiting")]),
+             thresholds=LOST_PERCENT_STEPS, noValue=NO_REFEREE, links=[to("cost")]),
         stat("Step", "Mean time from one step's start to the next one's. It rises with every fault that costs time.",
              target(STEP_QUERY, "step"), unit="s", decimals=1, color=fixed(PLAIN),
-             links=[to("step", "One step, taken apart")]),
+             links=[to("step")]),
         stat("Cost of the loss per day", "GPUs lost, times 24 hours, times the price in the box above. Empty without a "
              "price: the loss is then in GPUs only.",
              target(f"{LOST_QUERY} * 24 * {PRICED}", "per day"), unit="locale", decimals=0, noValue="no price", size=24,
-             color=fixed(PLAIN), links=[to("cost", "Cost of waiting")]),
+             color=fixed(PLAIN), links=[to("cost")]),
     )  # fmt: skip
 
 
@@ -97,15 +97,14 @@ def mirage() -> Json:
         "fill it. Read what has grown; all-reduce here is transfer alone, never waiting.",
         target('run:training_critical_path_share:rate1m{run="$run"}', "{{phase}}"),
         unit="percentunit", stacked=True, min=0, max=1, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS),
-        links=[to("step", "One step, taken apart")],
+        links=[to("step")],
     )  # fmt: skip
     eating = bars(
         "GPUs lost, by phase",
         "GPUs lost to each phase of the critical path, beyond this run's best five minutes of the last six hours, the "
         "costliest first. Healthy: all near 0.",
         target('sort_desc(run:training_lost_gpus:by_phase{run="$run"})', "{{phase}}", instant=True),
-        unit="none", decimals=1, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost",
-        "Cost of waiting")],
+        unit="none", decimals=1, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost")],
     )  # fmt: skip
     late = table(
         "Who is late, and why",
@@ -137,5 +136,5 @@ def mirage() -> Json:
             (5, ((11, alerts_firing()), (8, _buttons()), (5, links))),
         ),
         [PRICE, RANKS],
-        onward=to("ranks", "Who holds everyone up?"),
+        onward=to("ranks"),
     )  # fmt: skip

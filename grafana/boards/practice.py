@@ -46,8 +46,7 @@ def practice() -> Json:
         "Minutes in which a fault was on and an alert with its cause fired, by all minutes with a fault. A minute's delay at "
         "each start is in the missing part.",
         target(f"(sum({CAUGHT}) or vector(0)) / sum({FAULTY})", "caught", instant=True), unit="percentunit", decimals=0,
-        min=0, max=1,
-        noValue=NO_FAULT, color={"mode": "thresholds"}, size=40, thresholds=SHARE_STEPS,
+        min=0, max=1, noValue=NO_FAULT, color={"mode": "thresholds"}, size=40, thresholds=SHARE_STEPS,
     )  # fmt: skip
     right = stat(
         "Alert minutes that were right",
@@ -68,8 +67,7 @@ def practice() -> Json:
     score = table(
         "By cause, in minutes of this range",
         "Caught: the fault was on, and an alert that names it fired. Fired without the fault: it fired, and the fault "
-        "was not on. The "
-        "preloaded past, in which no rules ran, is left out.",
+        "was not on. The preloaded past, in which no rules ran, is left out.",
         rows(f"{FAULTY} or 0 * {FALSE}"), rows(f"{CAUGHT} or 0 * {FAULTY} or 0 * {FALSE}"), rows(f"{FALSE} or 0 * {FAULTY}"),
         unit="none", decimals=1, noValue="no fault was on, and no alert fired", sort="Fault on",
         columns={"cause": "Cause", "Value #A": "Fault on", "Value #B": "Caught", "Value #C": "Fired without the fault"},
@@ -86,6 +84,6 @@ def practice() -> Json:
             (9, ((12, score), (12, alerts_firing()))),
         ),
         [],
-        onward=to("mirage", "The mirage"),
+        onward=to("mirage"),
         since="15m",
     )  # fmt: skip

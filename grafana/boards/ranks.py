@@ -114,8 +114,7 @@ def ranks() -> Json:
     concentration = stat(
         "Share of lateness held by one rank",
         "Share of all lateness that one rank has, the one with most. Near 100 %: one culprit. Near 1 in N: everyone in "
-        "turn, as with "
-        "jitter or starved loaders. Read it only where much is late.",
+        "turn, as with jitter or starved loaders. Read it only where much is late.",
         target('run:training_late_concentration:max_rank{run="$run"}', "of all late seconds"), unit="percentunit",
         noValue=NO_REFEREE,
         decimals=0, min=0, max=1, color=fixed(PLAIN),
@@ -151,7 +150,7 @@ def ranks() -> Json:
             (12, ((14, _ranks()), (10, ((6, causes), (6, compute))))),
         ),
         [NODE, RANK],
-        onward=to("gpus", "GPUs and hosts"),
+        onward=to("gpus"),
     )  # fmt: skip
 
 

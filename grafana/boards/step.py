@@ -30,7 +30,7 @@ def _numbers() -> tuple[Json, ...]:
              "Healthy: a few percent of jitter. It is what utilization counts as busy.",
              target(WAITING, "waiting"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["waiting"]),
-             links=[to("ranks", "Who holds everyone up?")]),
+             links=[to("ranks")]),
         stat("Exposed transfer", "The mean rank's share of the step in all-reduce once all have arrived: what the network "
              "costs beyond what backward hides.",
              target(TRANSFER, "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
@@ -79,8 +79,7 @@ def step() -> Json:
         "The lap of the rank that arrived last, per step: no waiting is in it, and it adds up to the wall time. What has "
         "grown here is what costs.",
         target('run:training_critical_path_seconds:per_step_rate1m{run="$run"}', "{{phase}}"),
-        unit="s", decimals=1, stacked=True, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost",
-        "Cost of waiting")],
+        unit="s", decimals=1, stacked=True, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost")],
     )  # fmt: skip
     durations = heatmap(
         "How long steps take",
@@ -104,8 +103,7 @@ def step() -> Json:
     wire = timeseries(
         "Bytes sent, per GPU and step",
         "What the wires carried, by kind, per GPU and step. Together more than a ring must move: something else shares "
-        "the network. "
-        "Kinds that a machine lacks, or does not report, are absent.",
+        "the network. Kinds that a machine lacks, or does not report, are absent.",
         *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{OF}[1m])))", kind)
           for kind, sent in _WIRES.items()),
         unit="decbytes", stacked=True, min=0, noValue="no wire is read",
@@ -120,7 +118,7 @@ def step() -> Json:
             (11, ((9, _bars()), (5, durations), (5, floor), (5, wire))),
         ),
         [NODE],
-        onward=to("ranks", "Who holds everyone up?"),
+        onward=to("ranks"),
     )  # fmt: skip
 
 

@@ -21,14 +21,9 @@ DASHBOARD = {
 
 
 @pytest.fixture
-def program():
-    return pictures
-
-
-@pytest.fixture
-def world(monkeypatch, program):
+def world(monkeypatch):
     """A lab and a Grafana in one server; it keeps the faults that are on and all requests."""
-    monkeypatch.setattr(program, "wait", lambda seconds, what: made.log.append(what))
+    monkeypatch.setattr(pictures, "wait", lambda seconds, what: made.log.append(what))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     with World() as made:
         monkeypatch.setenv("GRAFANA_URL", made.url)
@@ -104,10 +99,10 @@ class World:
 
 
 @pytest.fixture
-def shoot(world, program, monkeypatch, tmp_path):
+def shoot(world, monkeypatch, tmp_path):
     """Runs the program without a browser; returns its exit status."""
-    monkeypatch.setattr(program, "chromium", world.chromium)
-    return lambda *arguments: program.main(["--out", str(tmp_path), *arguments])
+    monkeypatch.setattr(pictures, "chromium", world.chromium)
+    return lambda *arguments: pictures.main(["--out", str(tmp_path), *arguments])
 
 
 def test_every_dashboard_is_taken_in_every_state(shoot, world, tmp_path, capsys):
@@ -142,12 +137,12 @@ def test_dashboards_can_be_named(shoot, world):
     assert world.log == ["healthy/b while []", "healthy/a while []"]
 
 
-def test_a_grafana_that_finds_none_is_asked_for_the_files_dashboards(program, world):
+def test_a_grafana_that_finds_none_is_asked_for_the_files_dashboards(world):
     """Their uids are those of the files."""
     world.found = []
     files = (ROOT / "grafana/dashboards").glob("*.json")
-    grafana, _ = program.services()
-    assert set(program.dashboards(grafana)) == {json.loads(file.read_text(encoding="utf-8"))["uid"] for file in files}
+    grafana, _ = pictures.services()
+    assert set(pictures.dashboards(grafana)) == {json.loads(file.read_text(encoding="utf-8"))["uid"] for file in files}
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), SystemExit(143)])
@@ -161,19 +156,19 @@ def test_its_own_fault_is_stopped_on_any_exit(shoot, world, failure):
     assert world.log[-1] == "DELETE /faults/id-1"
 
 
-def test_a_page_that_fails_is_that_pages_problem(shoot, world, program, tmp_path):
+def test_a_page_that_fails_is_that_pages_problem(shoot, world, tmp_path):
     """The others' pictures are taken all the same, and the contact sheet says it."""
-    world.wrong = program.WebDriverException("tab crashed")
+    world.wrong = pictures.WebDriverException("tab crashed")
     assert shoot() == 1
     assert world.faults == {}
     sheet = next(tmp_path.rglob("index.html")).read_text(encoding="utf-8")
     assert sheet.count("the browser failed: tab crashed") == 6  # two dashboards in three faults
 
 
-def test_a_fault_ends_by_itself_should_the_program_be_killed(program, world):
+def test_a_fault_ends_by_itself_should_the_program_be_killed(world):
     """Not before all its pictures can be taken."""
-    _, lab = program.services()
-    with program.fault(lab, "straggler", 100.0, 340.0):
+    _, lab = pictures.services()
+    with pictures.fault(lab, "straggler", 100.0, 340.0):
         assert world.faults["id-1"]["duration"] == 340.0
 
 
@@ -213,58 +208,58 @@ def test_a_dashboard_that_grafana_does_not_have(shoot, capsys):
     assert 'answered 404 to GET /api/dashboards/uid/nowhere: {"message": "not found"}' in capsys.readouterr().err
 
 
-def test_no_browser(program, monkeypatch, tmp_path, capsys):
+def test_no_browser(monkeypatch, tmp_path, capsys):
     """The packages by name."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(signal, "signal", lambda *_: None)
-    assert program.main([]) == 2
+    assert pictures.main([]) == 2
     said = capsys.readouterr().err
     assert "not on PATH: chromium, chromedriver" in said
     assert "apt-get install chromium chromium-driver" in said
 
 
-def test_the_services_default_to_the_labs_own_ports(program, monkeypatch):
+def test_the_services_default_to_the_labs_own_ports(monkeypatch):
     """Which the same variables move as everywhere else."""
     for name in ("GRAFANA_URL", "STEPSCOPE_URL", "STEPSCOPE_PORT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GRAFANA_PORT", "3001")
-    assert [service.url for service in program.services()] == ["http://127.0.0.1:3001", "http://127.0.0.1:8000"]
+    assert [service.url for service in pictures.services()] == ["http://127.0.0.1:3001", "http://127.0.0.1:8000"]
 
 
-def test_options(program):
+def test_options():
     """Durations, sizes and lists."""
-    plain = program.parse([])
+    plain = pictures.parse([])
     assert (plain.range, plain.settle, plain.size, plain.theme) == (900.0, 100.0, (1920, 1080), "dark")
     assert plain.faults == ("straggler", "data_starvation", "gradient_explosion")
     assert plain.dashboards == ()
     assert plain.out == Path("build/pictures")
-    given = program.parse(["--faults", "none", "--range", "1h30m", "--settle", "5s", "--size", "800x600"])
+    given = pictures.parse(["--faults", "none", "--range", "1h30m", "--settle", "5s", "--size", "800x600"])
     assert (given.faults, given.range, given.settle, given.size) == ((), 5400.0, 5.0, (800, 600))
 
 
 @pytest.mark.parametrize(("option", "value", "told"), [
     ("--range", "soon", "written like 90s"), ("--size", "big", "1920x1080"), ("--theme", "blue", "dark"),
 ])  # fmt: skip
-def test_an_option_that_is_not_understood(program, capsys, option, value, told):
+def test_an_option_that_is_not_understood(capsys, option, value, told):
     """Says how it is written."""
     with pytest.raises(SystemExit) as left:
-        program.parse([option, value])
+        pictures.parse([option, value])
     assert left.value.code == 2
     assert told in capsys.readouterr().err
 
 
-def test_the_url_of_a_page(program, world):
+def test_the_url_of_a_page(world):
     """Kiosk, range, theme, run, the slowest refresh that is allowed; rows are no panels, nor what is folded in them."""
-    grafana, _ = program.services()
-    url, panels = program.page(grafana, "a", "my run", program.parse(["--theme", "light"]))
+    grafana, _ = pictures.services()
+    url, panels = pictures.page(grafana, "a", "my run", pictures.parse(["--theme", "light"]))
     assert url == f"{world.url}/d/a?kiosk&from=now-900s&to=now&refresh=1m&theme=light&var-run=my%20run"
     assert panels == 2
-    assert "&refresh=1d&" in program.page(grafana, "b", "my run", program.parse([]))[0]
+    assert "&refresh=1d&" in pictures.page(grafana, "b", "my run", pictures.parse([]))[0]
 
 
-def test_the_contact_sheet(program):
+def test_the_contact_sheet():
     """A row for each dashboard, a column for each state, links to the pictures, no scripts."""
-    text = program.sheet("a <run>", {"healthy": {"a": [], "b": ["x: <error>"]}, "straggler": {"a": [], "b": []}})
+    text = pictures.sheet("a <run>", {"healthy": {"a": [], "b": ["x: <error>"]}, "straggler": {"a": [], "b": []}})
     assert "<h1>a &lt;run&gt;</h1>" in text
     assert "x: &lt;error&gt;" in text
     rows = [line for line in text.splitlines() if line.startswith("<tr>")]
@@ -278,7 +273,7 @@ def panel(title, text="1.0", *, error=False, drawn=True):
     return {"title": title, "text": text, "error": error, "drawn": drawn}
 
 
-def test_what_a_person_would_want_to_know_of_a_page(program):
+def test_what_a_person_would_want_to_know_of_a_page():
     """Errors, panels without data, panels that did not come, what the page itself says, and its height."""
     camera = sys.modules["camera"]
     fine = {"height": 1080, "alerts": [], "panels": [panel("a"), panel("b", "No alert is firing")]}
@@ -312,7 +307,7 @@ class FakeDriver:
 
 
 @pytest.fixture
-def fast(program, monkeypatch):
+def fast(monkeypatch):
     monkeypatch.setattr(sys.modules["camera"].time, "sleep", lambda seconds: None)
     return sys.modules["camera"]
 
