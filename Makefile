@@ -46,6 +46,7 @@ lint: setup-all  ## check style and types
 generate: setup  ## write anew what is generated: dashboards, manifests, the metric table of the documentation
 	$(BIN)/python grafana/dashboards.py
 	$(BIN)/python docs/metrics.py
+	$(BIN)/python docs/incidents.py
 	$(BIN)/python deploy/kubernetes/generate.py
 	$(BIN)/python deploy/cardinality.py
 
@@ -56,7 +57,7 @@ bench: setup-all  ## measure speed; writes build/bench.json
 	@PYTHONPATH=grafana OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
 
 soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody
-	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 24 --quiet-minutes 10
+	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 168 --quiet-minutes 10
 
 pictures: $(VENV)/.pictures  ## take a picture of every dashboard of a running Grafana, healthy and in each main fault
 	@$(BIN)/python grafana/pictures.py $(PICTURES_FLAGS)

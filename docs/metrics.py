@@ -7,6 +7,7 @@ from pathlib import Path
 from stepscope.collectors import COLLECTORS
 from stepscope.metrics import NODE, RANK, RANK_INFO, REFEREE, RUN, TRAINING, Metric
 from stepscope.node import NODE as NODE_UP
+from stepsim.diagnoser import DIAGNOSIS
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 
@@ -28,8 +29,16 @@ SECTIONS = (
     ("GPUs", "dcgm-exporter's names, units and labels. A counter that a device lacks is absent.", DCGM),
     ("Hosts", "node_exporter's names.", NODE_EXPORTER),
     ("The library about itself", "Where GPUs or the host are read, and on a node's endpoint.", (*COLLECTORS, *NODE_UP)),
+    (
+        "Diagnosis",
+        "Of the lab's job, from what Prometheus has of it: `stepscope simulate` and `watch` with `--prometheus`.",
+        DIAGNOSIS,
+    ),
     ("Ground truth", "The lab's own endpoint, absent in blind mode. The run's labels are left out.", TRUTH),
 )
+
+OWN_LABELS = ("The library about itself", "Diagnosis", "Ground truth")
+"""Sections whose metrics' labels are their own alone."""
 
 HEAD = """\
 # Metrics
@@ -46,7 +55,7 @@ PER_RANK = " In place of the one per node, with `--per-rank-histogram`."
 
 
 def row(metric: Metric, section: str) -> str:
-    scope = () if section in ("Ground truth", "The library about itself") else LABELS[metric.scope]
+    scope = () if section in OWN_LABELS else LABELS[metric.scope]
     note = PER_RANK if metric.kind == "histogram" and metric.scope == "rank" else ""
     labels = ", ".join(f"`{label}`" for label in (*scope, *metric.labels))
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help}{note} |"

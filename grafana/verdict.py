@@ -28,11 +28,40 @@ def verdict(size: int) -> Json:
     )  # fmt: skip
 
 
+def diagnosis() -> Json:
+    """What is wrong, or that nothing is; empty where nobody looked."""
+    whole = '"fault", "{}", "run", ".*"'
+    well = 'stepscope_diagnosis_healthy{run="$run"} == 1'
+    unjudged = (
+        'stepscope_diagnosis_timestamp_seconds{run="$run"} unless on (run) stepscope_diagnosis_healthy{run="$run"}'
+    )
+    return table(
+        "Diagnosis",
+        "What stepscope diagnose says of this run, the costliest first: what is wrong, whose it is, and the GPUs that it costs. A "
+        "name in the last column leads to its runbook; the console shows the evidence, and what was ruled out.",
+        rows('max by (fault, target, runbook) (stepscope_diagnosis_lost_gpus{run="$run"})'),
+        rows('max by (fault, target, runbook) (stepscope_diagnosis_confidence_ratio{run="$run"})'),
+        rows(f"max by (fault) (label_replace({well}, {whole.format('nothing is wrong')}))"),
+        rows(f"max by (fault) (label_replace({unjudged}, {whole.format('not enough data')}))"),
+        unit="none", noValue="nobody diagnoses this run",
+        columns={"fault": "What", "target": "Whose", "Value #A": "GPUs", "Value #B": "Sure", "runbook": "Runbook"},
+        sort="GPUs",
+        overrides=[
+            named("What", custom__width=150), named("Whose", custom__width=75),
+            named("GPUs", decimals=1, custom__width=60), named("Sure", unit="percentunit", decimals=0, custom__width=60),
+            named("Runbook", links=[RUNBOOK]),
+        ],
+    )  # fmt: skip
+
+
 def alerts_firing() -> Json:
     return table(
         "Alerts firing",
         "What the rules say now; a name leads to its runbook. GpuUtilizationLow is an exhibit: see what it misses.",
         rows('topk(256, ALERTS{alertstate="firing",run="$run"})'), unit="none", noValue="no alert is firing",
         columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
-        overrides=[named("Alert", links=[RUNBOOK], custom__width=220)],
+        overrides=[
+            named("Alert", links=[RUNBOOK], custom__width=220),
+            *(named(name, custom__width=width) for name, width in (("Severity", 75), ("Rank", 55), ("Node", 75))),
+        ],
     )  # fmt: skip

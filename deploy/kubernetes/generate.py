@@ -1,7 +1,7 @@
 """Writes base/prometheusrule.yaml and base/dashboards.yaml from the lab's rules and dashboards. Run: make generate.
 
 In a cluster there is no lab: runbooks lie where you publish docs/runbooks (``--runbooks``), and links to the lab's
-console, which starts faults, are left out.
+console, which starts faults, are left out; so is its diagnosis, for which a cluster asks `stepscope diagnose`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ LAB_ONLY = "practice"
 """The dashboard that compares alerts with the truth, which a cluster does not tell."""
 LINKING = ("text", "canvas")
 """Panels that are there for their links and buttons alone."""
+DIAGNOSIS = "stepscope_diagnosis_"
+"""Series that the lab alone publishes."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -66,14 +68,19 @@ def rules(runbooks: str) -> Json:
 
 
 def dashboard(lab: Json, runbooks: str) -> Json:
-    """A dashboard of the lab without what needs the lab's console."""
-    about_lab = [panel for panel in lab["panels"] if panel["type"] in LINKING and CONSOLE in json.dumps(panel)]
+    """A dashboard of the lab without what needs the lab."""
+    about_lab = [panel for panel in lab["panels"] if _needs_lab(panel)]
     panels = [_without_console(panel, runbooks) for panel in lab["panels"] if panel not in about_lab]
     for gone in about_lab:
         _close(gone["gridPos"], [panel["gridPos"] for panel in panels])
     variables = [one for one in lab["templating"]["list"] if one["name"] != "console"]
     links = _without_console(lab.get("links", []), runbooks)
     return {**lab, "panels": panels, "templating": {"list": variables}, **({"links": links} if "links" in lab else {})}
+
+
+def _needs_lab(panel: Json) -> bool:
+    text = json.dumps(panel)
+    return DIAGNOSIS in text or (panel["type"] in LINKING and CONSOLE in text)
 
 
 def _without_console(part: Any, runbooks: str) -> Any:

@@ -1,4 +1,4 @@
-"""``stepscope serve`` and ``stepscope referee``: the two commands that a training cluster runs.
+"""What a training cluster runs: ``stepscope serve`` and ``stepscope referee``, and the commands that look at it.
 
 They need the library's core alone; ``stepsim.cli`` hands them over.
 """
@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.device import NvmlDevices, NvmlUnavailable, load_nvml
+from stepscope.diagnosis import command as diagnosis
 from stepscope.discovery import HEARTBEAT_SECONDS, TRAINING_JOB, SdEntry, sweep
+from stepscope.doctor import command as doctor
 from stepscope.host import HostMetrics, node_exporter_runs
 from stepscope.node import NodeEndpoint
 from stepscope.peers import PULL_SECONDS, Puller, file_sd
@@ -26,11 +28,11 @@ from stepscope.server import Answer, MetricsServer, Route
 
 log = logging.getLogger("stepscope")
 
-COMMANDS = ("serve", "referee")
+COMMANDS = ("serve", "referee", "diagnose", "doctor")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command until SIGINT or SIGTERM. 0 when it was stopped, 2 when it could not start."""
+    """Run a command; those that serve, until SIGINT or SIGTERM. Returns the exit status: 2 when it could not start."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     options = parser().parse_args(arguments)
     try:
@@ -42,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="stepscope", description="What a training cluster runs beside its ranks.")
-    commands = top.add_subparsers(required=True, metavar="{serve,referee}")
+    commands = top.add_subparsers(required=True, metavar=f"{{{','.join(COMMANDS)}}}")
 
     serve = commands.add_parser("serve", help="one endpoint per node: all local ranks, GPUs through NVML, and the host")
     serve.add_argument("--ranks", type=_count, default=8, help="local ranks to gather (default 8; 0 for none)")
@@ -62,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
     referee.add_argument("--run", help="of several runs in that folder, this one")
     referee.add_argument("--every", type=float, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})")
     _common(referee, _referee)
+    diagnosis.add_to(commands)
+    doctor.add_to(commands)
     return top
 
 

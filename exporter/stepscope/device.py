@@ -212,6 +212,8 @@ DEVICE: tuple[Field, ...] = (
            convert=lambda milliwatts: milliwatts / 1000),
     _field("DCGM_FI_DEV_POWER_MGMT_LIMIT", "Current power limit of the device (in W).",
            lambda d: d.nvml.nvmlDeviceGetPowerManagementLimit(d.handle), convert=lambda milliwatts: milliwatts / 1000),
+    _field("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF", "Default power limit of the device (in W).",
+           lambda d: d.nvml.nvmlDeviceGetPowerManagementDefaultLimit(d.handle), convert=lambda milliwatts: milliwatts / 1000),
     _field("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "Total energy consumption since boot (in mJ).",
            lambda d: d.nvml.nvmlDeviceGetTotalEnergyConsumption(d.handle), kind="counter"),
     _field("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).",
@@ -229,6 +231,10 @@ DEVICE: tuple[Field, ...] = (
            lambda d: d.nvml.nvmlDeviceGetCurrPcieLinkGeneration(d.handle)),
     _field("DCGM_FI_DEV_PCIE_LINK_WIDTH", "PCIe current link width.",
            lambda d: d.nvml.nvmlDeviceGetCurrPcieLinkWidth(d.handle)),
+    _field("DCGM_FI_DEV_PCIE_MAX_LINK_GEN", "PCIe maximum link generation.",
+           lambda d: d.nvml.nvmlDeviceGetMaxPcieLinkGeneration(d.handle)),
+    _field("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH", "PCIe maximum link width.",
+           lambda d: d.nvml.nvmlDeviceGetMaxPcieLinkWidth(d.handle)),
 )  # fmt: skip
 """Read from the list of ``Reading``.
 

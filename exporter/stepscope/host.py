@@ -105,6 +105,8 @@ HOST: tuple[Metric, ...] = (
            labels=("device", "port"), help="Number of data octets transmitted on all links", values=_ports("port_xmit_data")),
     Metric(name="node_infiniband_port_data_received_bytes_total", kind="counter", scope="host",
            labels=("device", "port"), help="Number of data octets received on all links", values=_ports("port_rcv_data")),
+    Metric(name="node_infiniband_rate_bytes_per_second", kind="gauge", scope="host",
+           labels=("device", "port"), help="Maximum signal transfer rate", values=_ports("rate")),
     Metric(name="node_network_transmit_bytes_total", kind="counter", scope="host", labels=("device",),
            help="Network device statistic transmit_bytes.",
            values=lambda r: [((device,), [sent]) for device, sent in r.transmitted_bytes.items()]),
@@ -218,7 +220,14 @@ def _read_ports(devices: Path) -> Iterator[tuple[tuple[str, str], dict[str, int]
         for port in _names(devices / device / "ports"):
             counters = devices / device / "ports" / port / "counters"
             words = {name: _text(counters / name) for name in ("port_xmit_data", "port_rcv_data")}
-            yield (device, port), {name: int(word) * LANE_BYTES for name, word in words.items() if word.isdecimal()}
+            known = {name: int(word) * LANE_BYTES for name, word in words.items() if word.isdecimal()}
+            yield (device, port), known | _read_rate(devices / device / "ports" / port / "rate")
+
+
+def _read_rate(file: Path) -> dict[str, int]:
+    """Such as ``400 Gb/sec (4X NDR)``: in bytes per second."""
+    gigabits = re.match(r"(\d+(?:\.\d+)?) Gb/sec", _text(file))
+    return {"rate": round(float(gigabits[1]) * 1e9 / 8)} if gigabits else {}
 
 
 def _names(folder: Path) -> Iterable[str]:

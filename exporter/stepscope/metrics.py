@@ -78,7 +78,8 @@ def listed(column: Column) -> list[Any]:
 
 
 def _every(job: Job, value: Any) -> Column:
-    return [value] * len(job.memory_bytes)
+    """A value that all ranks have; a column is one already."""
+    return value if hasattr(value, "__len__") else [value] * len(job.memory_bytes)
 
 
 def _one(value: float | None) -> Values:
@@ -199,6 +200,11 @@ TRAINING: tuple[Metric, ...] = (
     Metric(
         name="training_current_phase_started_timestamp_seconds", kind="gauge", help="When that phase was entered.",
         values=_current_phase_started,
+    ),
+    Metric(
+        name="training_local_gradient_norm", kind="gauge",
+        help="L2 norm of this rank's own gradient of the last step, before the reduction; where the loop provides it.",
+        values=lambda job: _some(job.totals.local_gradient_norm),
     ),
     Metric(
         name="training_memory_bytes", kind="gauge", labels=("kind",), help="Device memory of this rank, by kind.",

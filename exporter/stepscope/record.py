@@ -50,13 +50,15 @@ class StepRecord:
     after: Rows
     ended: Column
     """When the step ended, seconds since the epoch, per rank."""
-    tokens: float = 0.0
-    """Tokens per rank."""
-    flops: float = 0.0
-    """Model FLOPs per rank, recomputation excluded."""
+    tokens: float | Column = 0.0
+    """Tokens of every rank, or of each."""
+    flops: float | Column = 0.0
+    """Model FLOPs, recomputation excluded; of every rank, or of each."""
     collective: bool = True
     """False for a step without a gradient collective (``no_sync``): it extends the lap."""
     collectives: Mapping[str, Column] = field(default_factory=dict)
     """Exposed seconds by collective: all_reduce, all_gather, reduce_scatter. Together they are the phase ``allreduce``."""
     learning: Learning | None = None
+    local_gradient_norm: Column | None = None
+    """L2 norm of each rank's own gradient, before the reduction; None where the loop does not say."""
     checkpointed: bool = False

@@ -63,8 +63,11 @@ class Totals(Protocol):
     run: RunTotals
     steps: int
     dropped: int
-    tokens: float
-    flops: float
+    tokens: Column
+    flops: Column
+    """One number for all ranks, or one for each."""
+    local_gradient_norm: Column | None
+    """Of the last step; None where it is not known."""
 
     @property
     def phase_seconds(self) -> Rows:
@@ -101,6 +104,7 @@ class RankTotals:
     dropped: int = 0
     tokens: float = 0.0
     flops: float = 0.0
+    local_gradient_norm: list[float] | None = None
     phase_seconds: list[list[float]] = field(default_factory=lambda: [[0.0] for _ in PHASES])
     collective_seconds: dict[str, list[float]] = field(default_factory=dict)
     last_duration: list[float | None] = field(default_factory=lambda: [None])
@@ -118,6 +122,7 @@ class RankTotals:
         self.steps += 1
         self.tokens += record.tokens
         self.flops += record.flops
+        self.local_gradient_norm = record.local_gradient_norm or self.local_gradient_norm
         self.last_duration[0], self.last_ended[0] = duration, record.ended[0]
         self._window.append((seconds[ALLREDUCE], duration, record.flops))
         self._durations[bisect_left(STEP_SECONDS_BOUNDS, duration)][0] += 1

@@ -17,7 +17,7 @@ from meaning import (
 from panels import bars, coloured, fixed, named, rows, scaled_by, stat, target, text, timeseries
 from series import LOST_QUERY, MFU_QUERY, NO_GPU, NO_REFEREE, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY
 from tables import gauge, table
-from verdict import alerts_firing, verdict
+from verdict import alerts_firing, diagnosis, verdict
 
 FAULTS = ("straggler", "data_starvation", "gradient_explosion", "storage_node_slow", "storage_outage")
 FAULT_LINKS = (
@@ -133,7 +133,7 @@ def mirage() -> Json:
                 (4, ((4, mfu), (3, lost), (3, cost))),
             )),
             (10, ((11, path), (5, eating), (8, ((3, verdict(26)), (7, late))))),
-            (5, ((11, alerts_firing()), (8, _buttons()), (5, links))),
+            (5, ((7, diagnosis()), (7, alerts_firing()), (6, _buttons()), (4, links))),
         ),
         [PRICE, RANKS],
         onward=to("ranks"),

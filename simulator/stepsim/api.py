@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -16,18 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from stepscope.diagnosis.wording import with_texts
 from stepscope.exposition import CONTENT_TYPE
 from stepsim.alerts import AlertLog
 from stepsim.board import Board, FaultError, UnknownFaultId
+from stepsim.body import BadRequest, json_object
+from stepsim.diagnoser import Diagnoser
 from stepsim.guard import guarded
 from stepsim.pages import metrics_path
 from stepsim.recent import Recent
 
-LARGEST_BODY_BYTES = 1 << 20
-
-
-class BadRequest(ValueError):
-    """A body that is not what the route takes."""
+NO_PROMETHEUS = "nothing is diagnosed: no Prometheus was given, by --prometheus or STEPSCOPE_PROMETHEUS"
 
 
 class Watched(Protocol):
@@ -67,8 +65,17 @@ class Published(Protocol):
 class Api:
     """The routes, over one live job."""
 
-    def __init__(self, live: Watched, pages: Published, clock: Callable[[], float], *, blind: bool) -> None:
+    def __init__(
+        self,
+        live: Watched,
+        pages: Published,
+        clock: Callable[[], float],
+        *,
+        blind: bool,
+        diagnoser: Diagnoser | None = None,
+    ) -> None:
         self._live, self._pages, self._clock, self._blind = live, pages, clock, blind
+        self._diagnoser = diagnoser
         self._alerts = AlertLog()
 
     def routes(self) -> list[Route]:
@@ -77,6 +84,7 @@ class Api:
             Route("/console/{name}", self.console),
             Route("/healthz", self.healthz),
             Route("/status", self.status),
+            Route("/diagnosis", self.diagnosis),
             Route("/sd", self.discovery),
             Route("/metrics/{source}", self.metrics),
             Route("/metrics/{source}/{node}", self.metrics),
@@ -110,12 +118,22 @@ class Api:
         failed = self._live.failed.is_set()
         return JSONResponse({"status": "failed" if failed else "ok"}, status_code=503 if failed else 200)
 
+    def diagnosis(self, request: Request) -> Response:
+        """What ``stepscope diagnose --json`` prints, with the numbers as text beside; 503 while there is nothing to say."""
+        report = self._diagnosis()
+        if report is None:
+            return JSONResponse({"error": self._undiagnosed()}, status_code=503 if self._diagnoser else 404)
+        return JSONResponse(report)
+
     def status(self, request: Request) -> Response:
+        diagnosis = self._diagnosis()
         return JSONResponse(
             {
                 "job": self._live.describe(),
                 **self._live.recent.report(),
                 "trace": self._live.recent.trace(),
+                "diagnosis": diagnosis,
+                "undiagnosed": None if diagnosis else self._undiagnosed(),
                 "faults": self._visible_faults(),
                 "alerts": self._alerts.firing(),
             }
@@ -128,7 +146,7 @@ class Api:
         return JSONResponse(self._visible_faults())
 
     async def start_fault(self, request: Request) -> Response:
-        fault = await run_in_threadpool(self._live.board.start, await _body(request), self._clock())
+        fault = await run_in_threadpool(self._live.board.start, await json_object(request), self._clock())
         return JSONResponse(fault.to_dict(), status_code=201, headers={"location": f"/faults/{fault.id}"})
 
     def stop_fault(self, request: Request) -> Response:
@@ -148,18 +166,17 @@ class Api:
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return JSONResponse({"error": "send application/json"}, status_code=415)
         try:
-            count = self._alerts.add(await _body(request), self._clock())
+            count = self._alerts.add(await json_object(request), self._clock())
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=422)
         return JSONResponse({"alerts": count})
 
     async def console(self, request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
-        types = {"index.html": "text/html", "console.js": "text/javascript", "console.css": "text/css"}
-        if name not in types:
+        if name not in _CONSOLE_TYPES:
             return PlainTextResponse("no such page\n", status_code=404)
         content = files("stepsim").joinpath("console", name).read_text(encoding="utf-8")
-        return Response(content, media_type=types[name], headers=_CONSOLE_HEADERS)
+        return Response(content, media_type=_CONSOLE_TYPES[name], headers=_CONSOLE_HEADERS)
 
     async def runbook(self, request: Request) -> Response:
         """An alert's runbook, as it stands in docs/runbooks."""
@@ -169,10 +186,24 @@ class Api:
             return PlainTextResponse(f"no such runbook; there are: {' '.join(sorted(known))}\n", status_code=404)
         return PlainTextResponse(file.read_text(encoding="utf-8"), headers={"x-content-type-options": "nosniff"})
 
+    def _diagnosis(self) -> dict[str, Any] | None:
+        report = self._diagnoser.report() if self._diagnoser else None
+        return with_texts(report) if report else None
+
+    def _undiagnosed(self) -> str:
+        """Why there is no diagnosis."""
+        return self._diagnoser.trouble() if self._diagnoser else NO_PROMETHEUS
+
     def _visible_faults(self) -> list[dict[str, Any]]:
         return [] if self._blind else [fault.to_dict() for fault in self._live.board.active()]
 
 
+_CONSOLE_TYPES = {
+    "index.html": "text/html",
+    "console.js": "text/javascript",
+    "diagnosis.js": "text/javascript",
+    "console.css": "text/css",
+}
 _CONSOLE_HEADERS = {
     "content-security-policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
@@ -184,27 +215,6 @@ def runbooks_folder() -> Path:
     """In the installed package, or in the source tree."""
     installed = Path(__file__).parent / "runbooks"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "docs" / "runbooks"
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The request's JSON object. Raises ``BadRequest``."""
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > LARGEST_BODY_BYTES:
-            raise BadRequest(f"the body is larger than {LARGEST_BODY_BYTES} bytes")
-    try:
-        value = json.loads(content, parse_constant=_no_constant)
-        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent back
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise BadRequest('the body must be a JSON object, such as {"fault": "straggler"}')
-    return value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
 
 
 def _answer(status: int) -> Callable[[Request, Exception], Response]:
@@ -228,10 +238,11 @@ def create_app(
     origins: Iterable[str],
     clock: Callable[[], float] = time.time,
     blind: bool = False,
+    diagnoser: Diagnoser | None = None,
 ) -> Starlette:
     """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults."""
     return Starlette(
-        routes=Api(live, pages, clock, blind=blind).routes(),
+        routes=Api(live, pages, clock, blind=blind, diagnoser=diagnoser).routes(),
         middleware=guarded(origins, "/faults"),
         exception_handlers={FaultError: _answer(422), BadRequest: _answer(400), UnknownFaultId: _unknown_id},
     )

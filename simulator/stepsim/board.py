@@ -82,7 +82,7 @@ def default_target(fault: Fault, job: Job) -> dict[str, Any]:
         "node": {"node": job.node_name(job.nodes - 1)},
         "run": {"run": True},
     }
-    return targets[fault.target]
+    return targets[fault.targets[0]]
 
 
 class Board:
@@ -90,6 +90,8 @@ class Board:
 
     def __init__(self, job: Job, faults: Mapping[str, Fault], active: Sequence[ActiveFault] = ()) -> None:
         self._job, self.faults = job, faults
+        self.impossible: Mapping[str, str] = {}
+        """Faults that this job cannot have, and why."""
         self._lock = threading.Lock()
         self._active = {fault.id: fault for fault in active}
         self.changed: Callable[[], None] = lambda: None
@@ -152,6 +154,8 @@ class Board:
 
     def _named(self, request: dict[str, Any]) -> Fault:
         name = request.get("fault")
+        if isinstance(name, str) and name in self.impossible:
+            raise FaultError("fault", f"{name} {self.impossible[name]}")
         if not isinstance(name, str) or name not in self.faults:
             raise FaultError("fault", f"unknown fault {name!r}; there are {', '.join(self.faults)}")
         return self.faults[name]
@@ -160,18 +164,19 @@ class Board:
         plain = default_target(fault, self._job)
         if target is None:
             return plain
-        if not isinstance(target, dict) or list(target) != [fault.target]:
-            raise FaultError("target", f"{fault.name} strikes {_WHOM[fault.target]}, written {json.dumps(plain)}; "
+        if not isinstance(target, dict) or len(target) != 1 or not target.keys() <= set(fault.targets):
+            whom = ", or ".join(_WHOM[kind] for kind in fault.targets)
+            raise FaultError("target", f"{fault.name} strikes {whom}, written {json.dumps(plain)}; "
                              f"not {json.dumps(target)}")  # fmt: skip
-        value = target[fault.target]
-        known = {"rank": self._is_rank, "node": self._is_node, "run": _is_true}[fault.target]
+        ((kind, value),) = target.items()
+        known = {"rank": self._is_rank, "node": self._is_node, "run": _is_true}[kind]
         if not known(value):
             allowed = {
                 "rank": f"0 to {self._job.ranks - 1}",
                 "node": f"node-0 to node-{self._job.nodes - 1}",
                 "run": "true",
             }
-            raise FaultError("target", f"no {fault.target} {value!r}; allowed: {allowed[fault.target]}")
+            raise FaultError("target", f"no {kind} {value!r}; allowed: {allowed[kind]}")
         return target
 
     def _is_rank(self, value: Any) -> bool:
@@ -187,7 +192,9 @@ class FaultBoard(Board):
     """The simulator's: its faults change the job's parameters."""
 
     def __init__(self, job: SimulatedJob, active: Sequence[ActiveFault] = ()) -> None:
-        super().__init__(job, FAULTS, active)
+        needs = {name: need for name, fault in FAULTS.items() if (need := fault.need(job))}
+        super().__init__(job, {name: fault for name, fault in FAULTS.items() if name not in needs}, active)
+        self.impossible = needs
         self._simulated = job
         self._healthy = Params.healthy(job)
 

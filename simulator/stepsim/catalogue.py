@@ -25,7 +25,7 @@ def catalogue(job: Job, faults: Mapping[str, Fault]) -> dict[str, Any]:
             {
                 "name": fault.name,
                 "description": fault.description,
-                "target": fault.target,
+                "targets": list(fault.targets),
                 "default_target": default_target(fault, job),
                 "severity": asdict(fault.severity),
             }
@@ -46,8 +46,11 @@ def _schema(fault: Fault, job: Job) -> dict[str, Any]:
         "node": {"enum": [job.node_name(node) for node in range(job.nodes)]},
         "run": {"const": True},
     }
-    target = {"type": "object", "properties": {fault.target: targets[fault.target]}, "required": [fault.target],
-              "additionalProperties": False, "default": default_target(fault, job)}  # fmt: skip
+    target = {
+        "oneOf": [{"type": "object", "properties": {kind: targets[kind]}, "required": [kind], "additionalProperties": False}
+                  for kind in fault.targets],
+        "default": default_target(fault, job),
+    }  # fmt: skip
     severity = {"type": "number", "description": scale.meaning, "minimum": scale.low, "maximum": scale.high,
                 "default": scale.plain, "examples": [scale.mild, scale.plain, scale.severe]}  # fmt: skip
     return {

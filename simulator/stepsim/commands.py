@@ -11,10 +11,14 @@ import typer
 from rich.console import Console
 
 from stepscope import __version__
+from stepscope.cli import COMMANDS
+from stepscope.diagnosis import SourceError
 from stepscope.publisher import METRICS_PORT
 from stepscope.server import PortInUse
+from stepsim.diagnoser import Diagnoser
 from stepsim.fault_commands import fault_app
 from stepsim.history import HistoryError, write_history
+from stepsim.incidents import PACES, UnknownPace, pace_named
 from stepsim.job import PRESETS, JobError, load_job
 from stepsim.lab import LabError, LabJob, run_lab
 from stepsim.lab_jobs import RealLab, SimulatedLab
@@ -25,7 +29,8 @@ from stepsim.serving import listen, serve, web_origins
 from stepsim.state import StateError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
-                  help="Why a training job is slow while every GPU reads busy.")  # fmt: skip
+                  help="Why a training job is slow while every GPU reads busy.",
+                  epilog=f"For clusters, without the lab: {', '.join(COMMANDS)}; see stepscope serve --help.")  # fmt: skip
 app.add_typer(fault_app, name="fault")
 
 errors = Console(stderr=True, highlight=False)
@@ -37,6 +42,11 @@ GpusPerNode = Annotated[int | None, typer.Option(help="GPUs per node.")]
 Gpu = Annotated[str | None, typer.Option("--accelerator", help="Accelerator, such as 'A100 SXM'.")]
 Run = Annotated[str | None, typer.Option("--run", help="Name of the run: the label 'run' of all its metrics.")]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")]
+RandomIncidents = Annotated[
+    str | None,
+    typer.Option("--incidents", metavar="PACE", envvar="INCIDENTS",
+                 help=f"Let faults strike at random: {' or '.join(PACES)}."),
+]  # fmt: skip
 
 SimulatorPort = Annotated[
     int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
@@ -70,6 +80,13 @@ def _common(
     """Options of the command itself."""
 
 
+PrometheusUrl = Annotated[
+    str | None,
+    typer.Option("--prometheus", metavar="URL", envvar="STEPSCOPE_PROMETHEUS",
+                 help="Diagnose the job from what this Prometheus has of it; it need not be there yet."),
+]  # fmt: skip
+
+
 @app.command()
 def simulate(
     preset: Preset = "cluster",
@@ -79,11 +96,13 @@ def simulate(
     accelerator: Gpu = None,
     run: Run = None,
     seed: Seed = 0,
+    incidents: RandomIncidents = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: SimulatorPort = 8000,
     grafana_port: GrafanaPort = 3000,
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
+    prometheus: PrometheusUrl = None,
     state: Annotated[Path | None, typer.Option(help="File that keeps faults and checkpoint across restarts.")] = None,
     per_rank_histogram: Annotated[bool, typer.Option("--per-rank-histogram", help="Step histogram per rank.")] = False,
     blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
@@ -92,14 +111,16 @@ def simulate(
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         job = load_job(preset, job_file, nodes=nodes, gpus_per_node=gpus_per_node, accelerator=accelerator, run=run)
+        pace = pace_named(incidents)
         listener = listen(host, port)
-        live = LiveJob(job, seed=seed, state_file=state)
-    except (JobError, StateError, PortInUse) as error:
+        live = LiveJob(job, seed=seed, state_file=state, incidents=pace, blind=blind)
+        diagnoser = Diagnoser.of(prometheus, lambda: job.run)
+    except (JobError, StateError, PortInUse, SourceError, UnknownPace) as error:
         raise fail(error, 2) from None
     errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
-    pages = Pages(live.engine, time.time, per_rank_histogram=per_rank_histogram, blind=blind)
-    if not serve(live, pages, listener, origins=origins, blind=blind):
+    pages = Pages(live.engine, time.time, per_rank_histogram=per_rank_histogram, blind=blind, diagnoser=diagnoser)
+    if not serve(live, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser):
         raise typer.Exit(1)
 
 
@@ -112,6 +133,7 @@ def watch(
     grafana_port: GrafanaPort = 3000,
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
+    prometheus: PrometheusUrl = None,
     blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
 ) -> None:
     """Serve API, console and critical path of a real job whose ranks announce themselves in a folder."""
@@ -119,12 +141,14 @@ def watch(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         listener = listen(host, port)
-    except (OSError, PortInUse) as error:
+        job = RealJob(folder, ranks)
+        diagnoser = Diagnoser.of(prometheus, job.run)
+    except (OSError, PortInUse, SourceError) as error:
         raise fail(error, 2) from None
-    job = RealJob(folder, ranks)
     errors.print(f"{ranks} ranks that announce themselves in {folder}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
-    if not serve(job, RealPages(job, blind=blind), listener, origins=origins, blind=blind):
+    pages = RealPages(job, blind=blind, diagnoser=diagnoser)
+    if not serve(job, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser):
         raise typer.Exit(1)
 
 
@@ -160,6 +184,7 @@ def lab(
     preset: Preset = "cluster",
     job_file: JobFile = None,
     seed: Seed = 0,
+    incidents: RandomIncidents = None,
     root: Root = Path(),
     data: Annotated[
         Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab/PRESET there.")
@@ -174,11 +199,11 @@ def lab(
     """Run simulator, Prometheus and Alertmanager on this machine, until Ctrl-C."""
     try:
         folder = data or root / "build" / "lab" / load_job(preset, job_file).run
-    except JobError as error:
+        pace_named(incidents)
+    except (JobError, UnknownPace) as error:
         raise fail(error, 2) from None
-    simulated = SimulatedLab(
-        preset=preset, job_file=job_file, seed=seed, grafana_port=grafana_port, with_history=with_history
-    )
+    simulated = SimulatedLab(preset=preset, job_file=job_file, seed=seed, grafana_port=grafana_port,
+                             with_history=with_history, incidents=incidents)  # fmt: skip
     _run(simulated, root, folder, (port, prometheus_port, alertmanager_port), fresh)
 
 

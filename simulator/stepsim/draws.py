@@ -21,11 +21,14 @@ class Draws:
     """Each ``next_…`` returns a row of shape (ranks,) for one step."""
 
     def __init__(self, seed: int | tuple[int, ...], ranks: int) -> None:
-        jitter, read, stall, learning = np.random.SeedSequence(seed).spawn(4)
+        jitter, read, stall, learning, pause, tokens, gradient = np.random.SeedSequence(seed).spawn(7)
         self._ranks = ranks
         self._jitter = self._rows(np.random.default_rng(jitter).standard_normal)
         self._read = self._rows(np.random.default_rng(read).standard_normal)
         self._stall = self._rows(np.random.default_rng(stall).random)
+        self._pause = self._rows(np.random.default_rng(pause).random)
+        self._tokens = self._rows(np.random.default_rng(tokens).standard_normal)
+        self._gradient = self._rows(np.random.default_rng(gradient).standard_normal)
         self.learning = Scalars(np.random.default_rng(learning))
 
     def _rows(self, draw: Callable[[tuple[int, int]], FloatArray]) -> Iterator[FloatArray]:
@@ -44,6 +47,18 @@ class Draws:
     def next_stall(self) -> FloatArray:
         """Uniform in [0, 1)."""
         return next(self._stall)
+
+    def next_pause(self) -> FloatArray:
+        """Uniform in [0, 1)."""
+        return next(self._pause)
+
+    def next_tokens(self) -> FloatArray:
+        """Standard normal."""
+        return next(self._tokens)
+
+    def next_gradient(self) -> FloatArray:
+        """Standard normal."""
+        return next(self._gradient)
 
 
 class Scalars:

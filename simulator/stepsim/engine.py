@@ -14,11 +14,14 @@ import numpy as np
 from stepscope.record import Column, StepRecord
 from stepscope.referee import Referee
 from stepsim.board import FaultBoard
-from stepsim.draws import Draws
+from stepsim.draws import Draws, FloatArray
 from stepsim.fleet import EVERY_RANK, ArrayOperations, FleetTotals
+from stepsim.incidents import Incidents
 from stepsim.job import Job
-from stepsim.learning import Learner, Weights
-from stepsim.model import Plan, State, plan, simulate_step
+from stepsim.learning import Learner, Weights, local_gradient_norms
+from stepsim.model import Plan, State, plan, resume_step, simulate_step
+from stepsim.params import Params
+from stepsim.power import thermal_limit
 from stepsim.telemetry import Telemetry
 from stepsim.timeline import PHASE_OF_SEGMENT, SEGMENTS, Timeline
 
@@ -35,8 +38,9 @@ class Engine:
         now: float,
         attempt: int = 0,
         checkpoint: Weights | None = None,
+        incidents: Incidents | None = None,
     ) -> None:
-        self.job, self.board, self.attempt = job, board, attempt
+        self.job, self.board, self.attempt, self.incidents = job, board, attempt, incidents
         self.lock = threading.Lock()
         self.now = now
         self.totals = FleetTotals(job.ranks)
@@ -46,6 +50,7 @@ class Engine:
         self.learner = Learner.start(checkpoint)
         self._draws = Draws((seed, attempt), job.ranks)
         self._signature = board.signature(now)
+        self._thermal_watts: FloatArray | None = None
         self._plan: Plan = plan(board.params(now))
         self._state = State.start(self._plan, self._draws, now=now, step=self.learner.weights.step)
         self._timelines: deque[Timeline] = deque()
@@ -60,6 +65,8 @@ class Engine:
 
     def shift(self, seconds: float) -> None:
         """Move all that is under way in time, as when the machine slept: nothing happened meanwhile."""
+        if self.incidents:
+            self.incidents.shift(seconds)
         with self.lock:
             self.now += seconds
             self.telemetry.window_start += seconds
@@ -74,6 +81,11 @@ class Engine:
         ends = self._records[0][0] if self._records else self.now
         return min(ends, self.telemetry.window_end)
 
+    @property
+    def params(self) -> Params:
+        """As they are now."""
+        return self._plan.params
+
     def current_phase(self, now: float, ranks: slice = EVERY_RANK) -> tuple[Column, Column] | None:
         """Per rank the index of the phase entered last, and when it was entered."""
         if not self._timelines:
@@ -85,47 +97,68 @@ class Engine:
 
     def _advance_within(self, until: float) -> None:
         """As ``advance``, for a moment not later than the end of the current window."""
+        if self.incidents:
+            self.incidents.start_due(self.board, until)
         with self.lock:
+            if self._state.waiting and self._follow_board(until):
+                self._timelines.pop()
+                self._keep(resume_step(self._plan, self._state, until))
             while self._state.first_end <= until:
-                self._simulate()
+                self._follow_board(self._state.first_end)
+                self._keep(simulate_step(self._plan, self._state, self._draws))
             if self.telemetry.window_end <= until:
                 blocked = self._state.loader.blocked_seconds(until)
                 self.telemetry.observe(self._timelines, self._plan, blocked)
+                self._follow_temperature()
             while self._records and self._records[0][0] <= until:
                 self._publish(self._records.popleft()[1])
             self._retire()
             self.now = until
 
-    def _simulate(self) -> None:
-        self._follow_board(self._state.first_end)
-        timeline = simulate_step(self._plan, self._state, self._draws)
-        learning = self.learner.step(self._plan.params, self._draws.learning)
+    def _keep(self, timeline: Timeline) -> None:
+        """Take a step's timeline into account. One that waits for a stuck rank is no step yet."""
+        self._timelines.append(timeline)
+        if self._state.waiting:
+            return
+        params = self._plan.params
+        learning = self.learner.step(params, self._draws.learning)
         if timeline.checkpointed:
             self.learner.save()
-        self._timelines.append(timeline)
+        norm = learning.gradient_norm
         record = StepRecord(
             step=timeline.step,
             attempt=self.attempt,
             before=timeline.before(),
             after=timeline.after(),
             ended=timeline.ends,
-            tokens=self.job.tokens_per_gpu,
-            flops=self.job.flops_per_step,
+            tokens=params.job.tokens_per_gpu * timeline.token_share,
+            flops=params.job.flops_per_step * timeline.token_share,
             learning=learning,
+            local_gradient_norm=None
+            if norm is None
+            else local_gradient_norms(norm, params.gradient_scale, self._draws.next_gradient()),
             checkpointed=timeline.checkpointed,
         )
         self._records.append((timeline.last_end, record))
 
-    def _follow_board(self, now: float) -> None:
-        """Take over what was started, ramped or stopped since the last step."""
+    def _follow_board(self, now: float) -> bool:
+        """Take over what was started, ramped or stopped since the last step; tell whether anything was."""
         self.board.expire(now)
         signature = self.board.signature(now)
         if signature == self._signature:
-            return
+            return False
         self._signature = signature
-        self._plan = plan(self.board.params(now))
+        self._plan = plan(self.board.params(now), self._thermal_watts)
         if self._plan.params.learning_rate_scale == 1.0 and self.learner.troubled:
             self.learner.reload()
+        return True
+
+    def _follow_temperature(self) -> None:
+        """A GPU that gets too hot may draw less, and one that cools down more: its driver sees to that every second."""
+        params = self._plan.params
+        self._thermal_watts = thermal_limit(self.job, params.thermal_scale, self.telemetry.gpus.celsius)
+        if (np.minimum(self._thermal_watts, params.power_limit_watts) != self._plan.limit_watts).any():
+            self._plan = plan(params, self._thermal_watts)
 
     def _publish(self, record: StepRecord) -> None:
         self.totals.add(record)

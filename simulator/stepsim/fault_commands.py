@@ -79,7 +79,7 @@ def catalogue(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> No
     for fault in known["faults"]:
         scale = fault["severity"]
         examples = " / ".join(f"{scale[grade]:g}" for grade in ("mild", "plain", "severe"))
-        table.add_row(fault["name"], fault["target"], fault["description"], scale["meaning"], examples)
+        table.add_row(fault["name"], " or ".join(fault["targets"]), fault["description"], scale["meaning"], examples)
     _print(known, as_json, table)
 
 

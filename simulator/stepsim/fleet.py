@@ -32,22 +32,24 @@ class FleetTotals:
         self.run = RunTotals()
         self.steps = 0
         self.dropped = 0
-        self.tokens = 0.0
-        self.flops = 0.0
+        self.tokens: FloatArray = np.zeros(ranks)
+        self.flops: FloatArray = np.zeros(ranks)
+        self.local_gradient_norm: FloatArray | None = None
         self.last_ended: FloatArray = np.full(ranks, np.nan)
         self._unfolded: list[FloatArray] = []
         self._phase_seconds: FloatArray = np.zeros((len(PHASES), ranks))
         self._counts = np.zeros((len(STEP_SECONDS_BOUNDS) + 1, ranks), dtype=np.int64)
         self._exposed = np.full((WINDOW_STEPS, ranks), np.inf)
         self._walls = np.zeros((WINDOW_STEPS, ranks))
-        self._flops = np.zeros(WINDOW_STEPS)
+        self._flops = np.zeros((WINDOW_STEPS, ranks))
         self._folded = 0
 
     def add(self, record: StepRecord) -> None:
         self._flops[self.steps % WINDOW_STEPS] = record.flops
         self.steps += 1
-        self.tokens += record.tokens
-        self.flops += record.flops
+        self.tokens = self.tokens + record.tokens
+        self.flops = self.flops + record.flops
+        self.local_gradient_norm = record.local_gradient_norm
         self.last_ended = record.ended
         self.run.add(record, float(record.ended[0]))
         self._unfolded.append(record.before + record.after)
@@ -90,7 +92,7 @@ class FleetTotals:
 
     def flops_per_second(self, ranks: slice = EVERY_RANK) -> FloatArray | None:
         self._fold()
-        return self._flops.sum() / self._walls[:, ranks].sum(axis=0) if self.steps else None
+        return self._flops[:, ranks].sum(axis=0) / self._walls[:, ranks].sum(axis=0) if self.steps else None
 
     def duration_counts(self) -> npt.NDArray[np.int64]:
         self._fold()
@@ -102,7 +104,10 @@ class NodeTotals:
 
     def __init__(self, fleet: FleetTotals, ranks: slice) -> None:
         self.run = fleet.run
-        self.steps, self.dropped, self.tokens, self.flops = fleet.steps, fleet.dropped, fleet.tokens, fleet.flops
+        self.steps, self.dropped = fleet.steps, fleet.dropped
+        self.tokens, self.flops = fleet.tokens[ranks], fleet.flops[ranks]
+        norms = fleet.local_gradient_norm
+        self.local_gradient_norm = None if norms is None else norms[ranks]
         self.phase_seconds = fleet.phase_seconds[:, ranks]
         self.collective_seconds = {kind: column[ranks] for kind, column in fleet.collective_seconds.items()}
         self.last_duration = fleet.last_duration[ranks] if fleet.steps else [None] * (ranks.stop - ranks.start)

@@ -107,6 +107,9 @@ class Schedule(Part):
     evaluation_batches: Count = 8
 
 
+DECAY_SHARE = 0.2
+
+
 class Optimization(Part):
     """The optimizer and the catapult model of its loss (``stepsim.learning``)."""
 
@@ -116,6 +119,15 @@ class Optimization(Part):
     band: Positive = 0.6
     """Upper end of the gradient norm's healthy band."""
     optimizer_seconds: NotNegative = 0.018
+    schedule_steps: Annotated[int, Field(ge=0)] = 0
+    """After so many steps the learning rate is 0; it falls to it over the last fifth (warmup-stable-decay, Hu et al., arXiv
+    2404.06395, without the warmup). 0: it stays as it is."""
+
+    def learning_rate_share(self, step: int) -> float:
+        """Of the configured learning rate, what the schedule gives at a step."""
+        if not self.schedule_steps:
+            return 1.0
+        return min(1.0, max(0.0, (self.schedule_steps - step) / (DECAY_SHARE * self.schedule_steps)))
 
 
 class Job(Part):
@@ -201,9 +213,25 @@ LAPTOP = {
     "schedule": {"checkpoint_bytes_per_second": 1.5e9},
 }  # fmt: skip
 
+VISION = {
+    "run": "vision",
+    "nodes": 1,
+    "cpus_per_node": 128,
+    # 512 images of 14 × 14 patches and a class token, copied to the GPU as 3 × 224 × 224 numbers of fp32.
+    "tokens_per_gpu": 512 * 197,
+    "model": {
+        "name": "ViT-B/16", "parameters": 86_567_656, "layers": 12, "heads": 12, "head_dim": 64, "sequence": 197,
+        "vocabulary": 1000,
+    },
+    "kernels": {"hidden_passes": 80},
+    "loader": {"bytes_per_token": 3 * 224 * 224 * 4 / 197, "workers": 12},
+    "optimization": {"optimizer_seconds": 0.002},
+}  # fmt: skip
+
 PRESETS: dict[str, dict[str, Any]] = {
     "laptop": LAPTOP,
     "node": {"run": "node", "nodes": 1},
+    "vision": VISION,
     "cluster": {"run": "cluster", "nodes": 4},
     # The storage of larger clusters is larger, too: a job meets a hiccup every few minutes at any size.
     "pod": {"run": "pod", "nodes": 32, "loader": {"stall_probability": 1e-6}},

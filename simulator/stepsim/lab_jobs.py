@@ -29,6 +29,8 @@ class SimulatedLab:
     seed: int
     grafana_port: int
     with_history: bool
+    incidents: str | None = None
+    """At which pace faults strike by themselves."""
 
     def ports(self) -> Iterable[tuple[int, str]]:
         return ()
@@ -36,8 +38,9 @@ class SimulatedLab:
     def start(self, lab: Lab) -> None:
         lab.start(
             "simulator",
-            [*STEPSCOPE, "simulate", *self._job(), "--port", str(lab.ports["simulator"]),
-             "--grafana-port", str(self.grafana_port), "--state", str(lab.folder / "state.json")],
+            [*STEPSCOPE, "simulate", *self._job(), "--port", str(lab.ports["simulator"]), *_diagnosed(lab),
+             "--grafana-port", str(self.grafana_port), "--state", str(lab.folder / "state.json"),
+             *(["--incidents", self.incidents] if self.incidents else [])],
             "/healthz",
         )  # fmt: skip
 
@@ -100,7 +103,7 @@ class RealLab:
         lab.start(
             "watch",
             [*STEPSCOPE, "watch", str(discovery), "--ranks", str(self.ranks), "--port", str(lab.ports["simulator"]),
-             "--grafana-port", str(self.grafana_port)],
+             "--grafana-port", str(self.grafana_port), *_diagnosed(lab)],
             "/healthz", url=lab.url("simulator"),
         )  # fmt: skip
         lab.start(
@@ -112,6 +115,11 @@ class RealLab:
             env={"STEPSCOPE_RUN": "gpt", "STEPSCOPE_METRICS_PORT": str(self.metrics_port), "STEPSCOPE_REFEREE": "none",
                  "STEPSCOPE_SD_DIR": str(discovery), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
+
+
+def _diagnosed(lab: Lab) -> list[str]:
+    """From the lab's own Prometheus, where it can have one."""
+    return ["--prometheus", lab.url("prometheus")] if shutil.which("prometheus") else []
 
 
 def _run_whole(command: list[str]) -> tuple[int, str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, nan, sqrt
 
+import numpy as np
+
 from stepscope.record import Learning
-from stepsim.draws import Scalars
+from stepsim.draws import FloatArray, Scalars
 from stepsim.params import Params
 
 WIDTH = 100
@@ -19,6 +21,7 @@ CURVATURE = 1.2
 """Equilibrium of λ in units of the inverse of the configured learning rate: healthy, well below the edge at 2."""
 RELAXATION = 2e-3
 NOISE = 0.02
+"""Of a step at the configured learning rate: it comes with the batch, and the step takes it over in proportion."""
 BULK_GRADIENT, BULK_SIGMA = 0.30, 0.12
 """Norm of the bulk loss's gradient, and the standard deviation of its logarithm."""
 LOSS_FLOOR, LOSS_EXPONENT, LOSS_SCALE = 1.8, 0.35, 60.0
@@ -27,6 +30,11 @@ SPIKE_LIMIT = 8.0
 OVERFLOW = 3.4e38
 """Largest number of bf16 and fp32."""
 WARMED_UP = 1000.0
+NOISE_SCALE = 4.0
+"""Variance of one rank's gradient by the square of the true one's norm: the simple noise scale by the rank's batch
+(McCandlish et al., arXiv 1812.06162, E|g_B|² = |G|² + tr(Σ)/B). A round number for a job whose batch is well chosen."""
+LOCAL_SIGMA = 0.03
+"""Of the logarithm of a local gradient's norm: a norm over a billion parameters hardly varies."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -79,7 +87,7 @@ class Learner:
 
     def _step(self, params: Params, random: Scalars) -> Learning:
         job, weights = params.job, self.weights
-        rate = params.learning_rate_scale
+        rate = params.learning_rate_scale * job.optimization.learning_rate_share(weights.step)
         bulk = BULK_GRADIENT * exp(BULK_SIGMA * random.normal())
         noise = NOISE * random.normal()
         learning_rate = job.optimization.learning_rate * rate
@@ -88,13 +96,14 @@ class Learner:
             return Learning(loss=nan, gradient_norm=nan, learning_rate=learning_rate, out_of_band=True)
 
         square = weights.error**2
-        norm = sqrt(bulk**2 + weights.curvature * square)
+        norm = sqrt(bulk**2 + weights.curvature * square) * reduced_gradient_factor(params.gradient_scale)
         clipped = params.clip is not None and norm > params.clip
         applied = rate * params.clip / norm if clipped and params.clip is not None else rate
         loss = bulk_loss(weights.spent, job.model.vocabulary) + SPIKE_LIMIT * 0.5 * square / (
             SPIKE_LIMIT + 0.5 * square
         )
-        self.weights = _updated(weights, applied, rate, noise)
+        share = params.update_share
+        self.weights = _updated(weights, applied * share, rate * share, noise * share * min(1.0, rate))
         return Learning(
             loss=loss,
             gradient_norm=norm,
@@ -102,6 +111,18 @@ class Learner:
             clipped=clipped,
             out_of_band=norm > job.optimization.band,
         )
+
+
+def reduced_gradient_factor(scale: FloatArray) -> float:
+    """Norm of the mean of all ranks' gradients by what it is when nobody's is scaled. ``scale`` has shape (ranks,)."""
+    ranks = len(scale)
+    return sqrt((scale.mean() ** 2 + NOISE_SCALE * (scale**2).mean() / ranks) / (1 + NOISE_SCALE / ranks))
+
+
+def local_gradient_norms(norm: float, scale: FloatArray, normal: FloatArray) -> FloatArray:
+    """Norm of each rank's own gradient, shape (ranks,), where the mean of all has that norm; normal: standard normal."""
+    own: FloatArray = norm * sqrt(1 + NOISE_SCALE) * np.exp(LOCAL_SIGMA * normal) * scale
+    return own
 
 
 def bulk_loss(spent: float, vocabulary: int) -> float:

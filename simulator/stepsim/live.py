@@ -14,8 +14,8 @@ import numpy as np
 from stepsim.board import ActiveFault, FaultBoard, FaultError
 from stepsim.catalogue import catalogue
 from stepsim.engine import Engine
-from stepsim.faults import FAULTS
 from stepsim.history import LEAD_SECONDS
+from stepsim.incidents import Incidents, Pace, draw, incident_rng, log_incident
 from stepsim.job import Job
 from stepsim.recent import Recent, Sample
 from stepsim.state import SavedState, load_state, save_state
@@ -30,7 +30,14 @@ class LiveJob:
     """Runs until closed. ``failed`` is set when the engine's thread died, which ends the process."""
 
     def __init__(
-        self, job: Job, *, seed: int = 0, state_file: Path | None = None, clock: Callable[[], float] = time.time
+        self,
+        job: Job,
+        *,
+        seed: int = 0,
+        state_file: Path | None = None,
+        clock: Callable[[], float] = time.time,
+        incidents: Pace | None = None,
+        blind: bool = False,
     ) -> None:
         self._clock = clock
         self._state_file = state_file
@@ -42,7 +49,11 @@ class LiveJob:
         checkpoint = saved.checkpoint if saved else None
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
         begin = _begin(saved, clock())
-        self.engine = Engine(job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint)
+        drawn = draw(job, incidents, incident_rng(seed, self._attempt)) if incidents else None
+        self.engine = Engine(
+            job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint,
+            incidents=Incidents(drawn, begin=begin, told=None if blind else log_incident) if drawn else None,
+        )  # fmt: skip
         self.recent = Recent(EngineSource(self.engine))
         self.failed = threading.Event()
         self._closing = threading.Event()
@@ -57,7 +68,7 @@ class LiveJob:
                 "model": job.model.name}  # fmt: skip
 
     def catalogue(self) -> dict[str, Any]:
-        return catalogue(self.engine.job, FAULTS)
+        return catalogue(self.engine.job, self.board.faults)
 
     def start(self) -> None:
         self._save()

@@ -13,6 +13,8 @@ import numpy as np
 from stepsim.draws import Draws, FloatArray
 from stepsim.params import OUTAGE_PERIOD_SECONDS, Params
 
+TRAINING_CPUS_PER_GPU = 1.0
+"""The Python process that launches kernels keeps one core busy."""
 STALL_SHAPE = 1.6
 """Pareto shape of a stalled read: heavy-tailed, as object stores and parallel file systems are under load."""
 STALL_CAP_SECONDS = 30.0
@@ -42,23 +44,27 @@ class Loader:
             read_start=np.full(shape, now), read_end=np.full(shape, now), ready=np.full(shape, now), accounted=now,
             taken=[],
         )  # fmt: skip
+        decode = decode_seconds(params)
         for batch in range(shape[0]):
             free = self.ready[batch - loader.workers] if batch >= loader.workers else self.ready[batch]
-            self._schedule(batch, free, params, draws)
+            self._schedule(batch, free, params, decode, draws)
         return self
 
-    def take(self, asked: FloatArray, params: Params, draws: Draws) -> FloatArray:
-        """When each rank, which asked at ``asked``, has its next batch. Lets the workers begin a further one."""
+    def take(self, asked: FloatArray, params: Params, decode: FloatArray, draws: Draws) -> FloatArray:
+        """When each rank, which asked at ``asked``, has its next batch. Lets the workers begin a further one.
+
+        ``decode``: the ``decode_seconds`` of ``params``.
+        """
         rows = len(self.ready)
         slot = self.batch % rows
         taken = np.maximum(asked, self.ready[slot])
         self.taken.append((self.read_start[slot].copy(), self.read_end[slot].copy()))
         free = self.ready[(self.batch + rows - params.job.loader.workers) % rows]
-        self._schedule(slot, np.maximum(free, taken), params, draws)
+        self._schedule(slot, np.maximum(free, taken), params, decode, draws)
         self.batch += 1
         return taken
 
-    def _schedule(self, slot: int, start: FloatArray, params: Params, draws: Draws) -> None:
+    def _schedule(self, slot: int, start: FloatArray, params: Params, decode: FloatArray, draws: Draws) -> None:
         loader = params.job.loader
         read = loader.read_seconds * params.read_scale * np.exp(loader.read_sigma * draws.next_read())
         uniform = draws.next_stall()
@@ -67,7 +73,7 @@ class Loader:
         begin = _after_outage(start, params.outage_seconds) if params.outage_seconds else start
         self.read_start[slot] = start
         end = np.add(begin, read, out=self.read_end[slot])
-        np.add(end, loader.decode_seconds, out=self.ready[slot])
+        np.add(end, decode, out=self.ready[slot])
 
     def blocked_seconds(self, until: float) -> FloatArray:
         """Worker seconds spent in reads since the last call, per rank; more than one worker can read at once."""
@@ -83,6 +89,19 @@ class Loader:
         for moments in (self.read_start, self.read_end, self.ready, *(row for pair in self.taken for row in pair)):
             moments += seconds
         self.accounted += seconds
+
+
+def decode_seconds(params: Params) -> FloatArray:
+    """How long a worker of each rank decodes a batch, shape (ranks,).
+
+    The workers of a node share the cores that the trainers leave. Where these cannot decode as fast as all workers
+    together would, each worker gets slower until they can: a closed queueing network's bottleneck law, X = cores/d.
+    """
+    job, loader = params.job, params.job.loader
+    alone: FloatArray = loader.decode_seconds / params.cpu_speed
+    cores = max(1.0, job.cpus_per_node - TRAINING_CPUS_PER_GPU * job.gpus_per_node)
+    workers = loader.workers * job.gpus_per_node
+    return np.maximum(alone, alone * workers / cores - loader.read_seconds * params.read_scale)
 
 
 def _overlap(start: FloatArray, end: FloatArray, since: float, until: float) -> FloatArray:

@@ -5,18 +5,18 @@ To change the physics: change an equation here, with its source. Each phase has 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
+import numpy.typing as npt
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OPTIMIZER
 from stepsim.accelerators import PCIE_BYTES_PER_SECOND
-from stepsim.collectives import MIB, hierarchical_allreduce, nvls_allreduce, ring_allreduce
+from stepsim.collectives import MIB, NIC_EFFICIENCY, hierarchical_allreduce, nvls_allreduce, ring_allreduce
 from stepsim.draws import Draws, FloatArray
-from stepsim.job import Job
-from stepsim.loader import Loader
-from stepsim.params import Params
+from stepsim.loader import Loader, decode_seconds
+from stepsim.params import PCIE_LANES, Params
 from stepsim.power import Compute, compute
 from stepsim.timeline import EVALUATION, HOST, SEGMENTS, Timeline
 
@@ -32,8 +32,11 @@ class Plan:
     """What of a step follows from its parameters alone. Arrays have shape (ranks,) unless said otherwise."""
 
     params: Params
+    limit_watts: FloatArray
+    """What each GPU may draw: by its power limit, or by its temperature where that is less."""
     compute: Compute
-    h2d_seconds: float
+    decode_seconds: FloatArray
+    h2d_seconds: FloatArray
     forward_seconds: FloatArray
     backward_seconds: FloatArray
     bucket_ready: FloatArray
@@ -44,24 +47,29 @@ class Plan:
     """A backward at least as long leaves only the last bucket's communication exposed."""
     checkpoint_seconds: FloatArray
     """Rank 0 writes it, alone."""
-    evaluation_seconds: float
+    evaluation_seconds: FloatArray
 
 
-def plan(params: Params) -> Plan:
-    """Work out all that does not change from step to step. Forward takes a third of the compute, backward the rest."""
+def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
+    """Work out all that does not change from step to step. Forward takes a third of the compute, backward the rest.
+
+    ``thermal_watts``: what the GPUs' temperatures allow them to draw, shape (ranks,); None where that is enough.
+    """
     job = params.job
-    done = compute(job)
+    limit = params.power_limit_watts if thermal_watts is None else np.minimum(params.power_limit_watts, thermal_watts)
+    done = compute(job, limit)
     seconds = done.seconds * params.compute_scale
-    ready, tail = _buckets(job)
+    ready, tail = _buckets(params)
     checkpoint = np.zeros(job.ranks)
     checkpoint[0] = (
         job.model.parameters * job.schedule.checkpoint_bytes_per_parameter / job.schedule.checkpoint_bytes_per_second
     )
     return Plan(
         params=params,
+        limit_watts=limit,
         compute=done,
-        h2d_seconds=H2D_LATENCY_SECONDS
-        + job.tokens_per_gpu * job.loader.bytes_per_token / PCIE_BYTES_PER_SECOND[job.gpu.pcie_generation],
+        decode_seconds=decode_seconds(params),
+        h2d_seconds=H2D_LATENCY_SECONDS + job.tokens_per_gpu * job.loader.bytes_per_token / _h2d_bandwidth(params),
         forward_seconds=seconds / 3,
         backward_seconds=seconds * 2 / 3,
         bucket_ready=ready[:, None],
@@ -72,78 +80,154 @@ def plan(params: Params) -> Plan:
     )
 
 
-def _buckets(job: Job) -> tuple[FloatArray, FloatArray]:
+def _h2d_bandwidth(params: Params) -> FloatArray:
+    """Bytes per second from the host to each GPU: in proportion to the lanes of the link."""
+    generation = [PCIE_BYTES_PER_SECOND[int(number)] for number in params.pcie_generation]
+    return np.array(generation) * params.pcie_lanes / PCIE_LANES
+
+
+def _buckets(params: Params) -> tuple[FloatArray, FloatArray]:
     """Gradient buckets in the order in which the backward fills them; equal ones are grouped to ``MAX_BUCKETS``."""
+    job = params.job
     total = job.model.parameters * job.network.gradient_bytes
     first = min(FIRST_BUCKET_BYTES, total)
     count = ceil((total - first) / BUCKET_BYTES)
     groups = min(MAX_BUCKETS - 1, count)
     sizes = np.array([first] + [(total - first) / groups for _ in range(groups)])
-    each = _allreduce(job, (total - first) / count) if count else 0.0
-    times = np.array([_allreduce(job, first)] + [count / groups * each for _ in range(groups)])
+    each = _allreduce(params, (total - first) / count) if count else 0.0
+    times = np.array([_allreduce(params, first)] + [count / groups * each for _ in range(groups)])
     return np.cumsum(sizes) / total, np.cumsum(times[::-1])[::-1]
 
 
-def _allreduce(job: Job, size: float) -> float:
-    gpu, ranks = job.gpu, job.gpus_per_node
+def _allreduce(params: Params, size: float) -> float:
+    job, gpu, ranks, fallback = params.job, params.job.gpu, params.job.gpus_per_node, params.fallback_bytes_per_second
     if job.ranks == 1:
         return 0.0
     if job.nodes > 1:
+        nic = job.network.nic_bytes_per_second * float(params.nic_scale.min())
+        if fallback is not None:
+            nic = fallback / (ranks * NIC_EFFICIENCY)  # of each GPU, so that the node's sockets reach that in all
         return hierarchical_allreduce(
-            size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second,
-            nic=job.network.nic_bytes_per_second, hop=gpu.hop_seconds,
+            size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second, nic=nic, hop=gpu.hop_seconds,
         )  # fmt: skip
-    if gpu.nvls and ranks == GPUS_PER_SWITCH:
+    if fallback is None and gpu.nvls and ranks == GPUS_PER_SWITCH:
         return nvls_allreduce(size)
-    return ring_allreduce(size, ranks, bandwidth=gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
+    return ring_allreduce(size, ranks, bandwidth=fallback or gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
+class Begun:
+    """A step as it is drawn, before it is known when stuck ranks go on. Arrays have shape (ranks,)."""
+
+    step: int
+    asked: FloatArray
+    """When each rank asked for its batch."""
+    ready: FloatArray
+    """When it has it, if it is not stuck."""
+    share: FloatArray
+    """Its tokens by the configured ones."""
+    pace: FloatArray
+    """Its compute time by the planned one."""
+    pause_seconds: FloatArray
+    """Of its host, after the step."""
 
 
 @dataclass(kw_only=True, slots=True)
 class State:
-    """Where the job stands between two steps."""
+    """Where the job stands between two steps, or in one that waits for a stuck rank."""
 
     step: int
     ends: FloatArray
     """When each rank ended its last step, seconds since the epoch, shape (ranks,)."""
     first_end: float
+    """Infinite while the step waits for a rank that is stuck."""
     loader: Loader
+    waiting: Begun | None = None
+    """The step that a stuck rank keeps from ending."""
+    held: npt.NDArray[np.bool_]
+    """Which ranks do, shape (ranks,)."""
 
     @classmethod
     def start(cls, plan: Plan, draws: Draws, *, now: float, step: int = 0) -> State:
         ends = np.full(plan.params.job.ranks, now)
-        return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now))
+        held = np.zeros(len(ends), dtype=bool)
+        return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now), held=held)
 
     def shift(self, seconds: float) -> None:
         """Move everything in time."""
         self.ends = self.ends + seconds
         self.first_end += seconds
         self.loader.shift(seconds)
+        if self.waiting:
+            self.waiting = replace(self.waiting, asked=self.waiting.asked + seconds, ready=self.waiting.ready + seconds)
 
 
 def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:
-    """Take all ranks through one step, and leave ``state`` at its end."""
+    """Take all ranks through one step, and leave ``state`` at its end.
+
+    A step with a stuck rank has no end: its timeline holds infinities, and ``state`` waits. ``resume_step`` takes it
+    up again.
+    """
+    return _finish(plan, state, _begin(plan, state, draws), EVERYBODY)
+
+
+def resume_step(plan: Plan, state: State, now: float) -> Timeline:
+    """Take up the step that waits: ranks that are no longer stuck get their batch at ``now``."""
+    begun = state.waiting
+    assert begun is not None, "no step waits"
+    ready = np.where(state.held, np.maximum(begun.ready, now), begun.ready)
+    return _finish(plan, state, replace(begun, ready=ready), state.held)
+
+
+def _begin(plan: Plan, state: State, draws: Draws) -> Begun:
+    params = plan.params
+    jitter = np.maximum(1 + params.job.kernels.jitter * draws.next_jitter(), QUICKEST)
+    share = np.exp(params.token_sigma * draws.next_tokens() - params.token_sigma**2 / 2) if params.token_sigma else ONE
+    return Begun(
+        step=state.step,
+        asked=state.ends,
+        ready=state.loader.take(state.ends, params, plan.decode_seconds, draws),
+        share=share,
+        pace=jitter * share,
+        pause_seconds=_pauses(draws.next_pause(), params) if params.pause_probability else ZERO,
+    )
+
+
+ONE, ZERO, EVERYBODY = np.ones(1), np.zeros(1), np.ones(1, dtype=bool)
+QUICKEST = 0.25
+"""Of the planned time: a normal distribution has no lower end, and a GPU has."""
+
+
+def _pauses(uniform: FloatArray, params: Params) -> FloatArray:
+    """Between half and one and a half of the mean, for the ranks whose draw is below the probability."""
+    drawn = params.pause_seconds * (0.5 + uniform / params.pause_probability)
+    return np.where(uniform < params.pause_probability, drawn, 0.0)
+
+
+def _finish(plan: Plan, state: State, begun: Begun, may_be_held: npt.NDArray[np.bool_]) -> Timeline:
     params, schedule = plan.params, plan.params.job.schedule
     edges = np.empty((len(SEGMENTS) + 1, params.job.ranks))
-    pace = 1 + params.job.kernels.jitter * draws.next_jitter()
-    checkpoint = _due(state.step, schedule.checkpoint_every_steps)
-    evaluation = _due(state.step, schedule.evaluation_every_steps)
+    checkpoint = _due(begun.step, schedule.checkpoint_every_steps)
+    evaluation = _due(begun.step, schedule.evaluation_every_steps)
+    held = (params.stuck | params.lost) & may_be_held
+    waits = bool(held.any())
 
-    edges[DATA_WAIT] = state.ends
-    edges[H2D] = state.loader.take(state.ends, params, draws)
+    edges[DATA_WAIT] = begun.asked
+    edges[H2D] = np.where(held, np.inf, begun.ready)
     edges[FORWARD] = edges[H2D] + plan.h2d_seconds
-    edges[BACKWARD] = edges[FORWARD] + plan.forward_seconds * pace
-    edges[ALLREDUCE] = edges[BACKWARD] + plan.backward_seconds * pace
-    edges[OPTIMIZER] = _exit(plan, edges[BACKWARD], edges[ALLREDUCE])
+    edges[BACKWARD] = edges[FORWARD] + plan.forward_seconds * begun.pace
+    edges[ALLREDUCE] = edges[BACKWARD] + plan.backward_seconds * begun.pace
+    edges[OPTIMIZER] = np.inf if waits else _exit(plan, edges[BACKWARD], edges[ALLREDUCE])
     edges[CHECKPOINT] = edges[OPTIMIZER] + params.job.optimization.optimizer_seconds
     edges[EVALUATION] = edges[CHECKPOINT] + plan.checkpoint_seconds if checkpoint else edges[CHECKPOINT]
     edges[HOST] = edges[EVALUATION] + plan.evaluation_seconds if evaluation else edges[EVALUATION]
-    np.add(edges[HOST], params.host_gap_seconds, out=edges[-1])
+    np.add(edges[HOST], params.host_gap_seconds + begun.pause_seconds, out=edges[-1])
 
     state.ends = edges[-1]
     state.first_end, last_end = float(state.ends.min()), float(state.ends.max())
-    timeline = Timeline(step=state.step, edges=edges, last_end=last_end, checkpointed=checkpoint)
-    state.step += 1
-    return timeline
+    state.step = begun.step + 1
+    state.waiting, state.held = (begun if waits else None), held
+    return Timeline(step=begun.step, edges=edges, last_end=last_end, checkpointed=checkpoint, token_share=begun.share)
 
 
 def _exit(plan: Plan, begin: FloatArray, end: FloatArray) -> float:

@@ -12,9 +12,10 @@ from stepscope.exposition import Labels, Page, Series
 from stepscope.metrics import REFEREE, TRAINING, Metric, Peak
 from stepscope.metrics import Job as JobSource
 from stepscope.mfu import PEAK_FLOPS
+from stepsim.diagnoser import DIAGNOSIS, Diagnoser
 from stepsim.engine import Engine
 from stepsim.fleet import NodeTotals
-from stepsim.probes import DCGM, NODE_EXPORTER, GpuNode, Host
+from stepsim.probes import DCGM, NODE_EXPORTER, GpuNode, Host, without
 from stepsim.truth import TRUTH, Truth
 
 
@@ -24,10 +25,21 @@ class Served:
 
     page: Page
     source: Callable[[], Any]
+    gone: Callable[[], Any] = lambda: None
+    """Which of the page's ranks have no process any more, shape (ranks of the page,); None for none."""
+
+    def read(self) -> list[Any]:
+        """The values of all columns."""
+        readings, gone = self.page.read(self.source()), self.gone()
+        if gone is None or not gone.any():
+            return readings
+        return [(metric, [(labels, _left(metric, column, gone)) for labels, column in blocks])
+                for metric, blocks in readings]  # fmt: skip
 
 
 class Pages:
-    """All pages of an engine. ``clock`` says what time it is; the truth's page is left out with ``blind``.
+    """All pages of an engine. ``clock`` says what time it is; the truth's page is left out with ``blind``, the diagnosis's,
+    which knows no more than the metrics tell, is not.
 
     With ``labelled_targets`` all series carry the labels that a scrape would add from service discovery.
     """
@@ -40,6 +52,7 @@ class Pages:
         per_rank_histogram: bool = False,
         blind: bool = False,
         labelled_targets: bool = False,
+        diagnoser: Diagnoser | None = None,
     ) -> None:
         self._engine, self._clock = engine, clock
         self._per_rank_histogram = per_rank_histogram
@@ -51,6 +64,8 @@ class Pages:
         if not blind:
             truth = Truth(engine.board, _speed(engine, clock))
             self._serve("truth", "", TRUTH, {"run": [{}]}, lambda: truth)
+        if diagnoser:
+            self._serve("diagnosis", "", DIAGNOSIS, {"run": [{}]}, diagnoser.report)
 
     def names(self) -> list[tuple[str, str]]:
         """Source and node of every page; the node is empty for the run's own."""
@@ -68,30 +83,35 @@ class Pages:
         """Raises ``KeyError`` for a page that does not exist."""
         served = self._served[source, node]
         with self._engine.lock:
-            readings = served.page.read(served.source())
+            readings = served.read()
         return served.page.render(readings)
 
     def _serve(
-        self, source: str, node: str, table: tuple[Metric, ...], series: Series, read: Callable[[], Any]
+        self,
+        source: str,
+        node: str,
+        table: tuple[Metric, ...],
+        series: Series,
+        read: Callable[[], Any],
+        gone: Callable[[], Any] = lambda: None,
     ) -> None:
         if self._labelled_targets:
             target = target_labels(source, node)
             series = {scope: [{**target, **labels} for labels in rows] for scope, rows in series.items()}
-        self._served[source, node] = Served(page=Page(table, series), source=read)
+        self._served[source, node] = Served(page=Page(table, series), source=read, gone=gone)
 
     def _add_node(self, node: int) -> None:
         engine, job = self._engine, self._engine.job
         ranks = slice(node * job.gpus_per_node, (node + 1) * job.gpus_per_node)
         every = range(ranks.start, ranks.stop)
         name = job.node_name(node)
-        memory = [job.memory_bytes()] * len(every)
         training: Series = {
             "rank": [_rank_labels(engine, rank) for rank in every],
             "rank_info": [_rank_info(engine, rank) for rank in every],
             "node": [{"run": job.run, "node": name}],
             "run": [{"run": job.run}] if node == 0 else [],
         }
-        self._serve("training", name, TRAINING, training, lambda: self._job(ranks, memory))
+        self._serve("training", name, TRAINING, training, lambda: self._job(ranks), lambda: engine.params.lost[ranks])
         gpus, hosts = engine.telemetry.gpus, engine.telemetry.hosts
         self._serve("dcgm", name, DCGM, {"gpu": [gpu_labels(engine, r) for r in every]}, lambda: GpuNode(gpus, ranks))
         cpus: list[Labels] = [{"cpu": str(cpu)} for cpu in range(job.cpus_per_node)]
@@ -105,12 +125,12 @@ class Pages:
             "run": [{"run": job.run}],
         }
 
-    def _job(self, ranks: slice, memory: list[dict[str, float]]) -> JobSource:
-        job = self._engine.job
+    def _job(self, ranks: slice) -> JobSource:
+        job = self._engine.params.job
         now = self._engine.current_phase(self._clock(), ranks)
         return JobSource(
             totals=NodeTotals(self._engine.totals, ranks),
-            memory_bytes=memory,
+            memory_bytes=[job.memory_bytes()] * (ranks.stop - ranks.start),
             run_info=(
                 job.model.name, f"{job.model.parameters:.0f}", "bf16", str(job.ranks), str(job.tokens_per_gpu),
                 "tokens", "6N + 12·L·H·Q·T (PaLM), all parameters, attention not halved",
@@ -120,6 +140,13 @@ class Pages:
             per_rank_histogram=self._per_rank_histogram,
             current_phase=now,
         )  # fmt: skip
+
+
+def _left(metric: Metric, column: Any, gone: Any) -> Any:
+    """What is still published: a dead process has no series, and the run's own are the first rank's."""
+    if metric.scope in ("rank", "rank_info"):
+        return without(column, gone)
+    return [None] if metric.scope == "run" and gone[0] else column
 
 
 def _speed(engine: Engine, clock: Callable[[], float]) -> Callable[[], float | None]:

@@ -4,34 +4,41 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from stepsim.accelerators import (
     DRAM_WATTS,
+    INLET_CELSIUS,
     POWER_EXPONENT,
     REFERENCE_LIMIT_WATTS,
     SM_WATTS,
     TENSOR_WATTS,
+    THERMAL_SECONDS,
+    THROTTLE_CELSIUS,
     Accelerator,
 )
+from stepsim.draws import FloatArray
 from stepsim.job import Job
 
 NCCL_CHANNELS = 16
 """Channels, one SM each, of a NCCL kernel on NVLink machines (NCCL src/graph/connect.cc)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Activity:
-    """Shares of the time in which tensor cores, DRAM and SMs are active, and the SMs' occupancy."""
+    """Shares of the time in which tensor cores, DRAM and SMs are active, and the SMs' occupancy; per rank, or of any."""
 
-    tensor: float
-    dram: float
+    tensor: FloatArray | float
+    dram: FloatArray | float
     sm: float
     occupancy: float
 
-    def watts(self, gpu: Accelerator, mhz: float) -> float:
+    def watts(self, gpu: Accelerator, mhz: FloatArray | float) -> FloatArray:
         """Power at that clock, without a cap."""
         scale = gpu.power_limit_watts / REFERENCE_LIMIT_WATTS
         dynamic = TENSOR_WATTS * self.tensor + DRAM_WATTS * self.dram + SM_WATTS * self.sm
-        return gpu.idle_watts + scale * dynamic * float((mhz / gpu.max_mhz) ** POWER_EXPONENT)
+        return np.asarray(gpu.idle_watts + scale * dynamic * (mhz / gpu.max_mhz) ** POWER_EXPONENT)
 
 
 def waiting(gpu: Accelerator) -> Activity:
@@ -44,35 +51,56 @@ OPTIMIZER = Activity(tensor=0.0, dram=0.85, sm=1.0, occupancy=0.35)
 """A fused Adam step: memory-bound."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Compute:
-    """Forward and backward of one step on a GPU at its clock."""
+    """Forward and backward of one step on each rank's GPU, at its clock. Arrays have shape (ranks,)."""
 
-    mhz: float
-    seconds: float
+    mhz: FloatArray
+    seconds: FloatArray
     activity: Activity
 
 
-def compute(job: Job) -> Compute:
-    """The step's compute at the clock at which it just meets the power cap, or at the highest clock.
+def compute(job: Job, limit_watts: FloatArray) -> Compute:
+    """The step's compute at the clocks at which it just meets the power limits, or at the highest clock.
 
-    The cap is solved from the activity while computing, never averaged over waiting: otherwise a GPU that waits
-    would clock up.
+    The clock is solved from the activity while computing, never averaged over waiting: otherwise a GPU that waits
+    would clock up. ``limit_watts`` has shape (ranks,).
     """
-    low, high = 0.2 * job.gpu.max_mhz, job.gpu.max_mhz
-    if _over_cap(job, high):
-        for _ in range(50):
-            middle = (low + high) / 2
-            low, high = (low, middle) if _over_cap(job, middle) else (middle, high)
-        return _at_clock(job, low)
-    return _at_clock(job, high)
+    limits, rank_of = np.unique(limit_watts, return_inverse=True)
+    low, high = np.full(len(limits), LOWEST_CLOCK * job.gpu.max_mhz), np.full(len(limits), job.gpu.max_mhz)
+    free = ~_over(job, high, limits)
+    for _ in range(0 if free.all() else 40):
+        middle = (low + high) / 2
+        over = _over(job, middle, limits)
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    return _at_clock(job, np.where(free, job.gpu.max_mhz, low)[rank_of])
 
 
-def _over_cap(job: Job, mhz: float) -> bool:
-    return _at_clock(job, mhz).activity.watts(job.gpu, mhz) > job.gpu.power_limit_watts
+LOWEST_CLOCK = 0.1
+"""Of the highest one: about where an H100's clocks end (210 of 1,980 MHz, nvidia-smi -q -d SUPPORTED_CLOCKS)."""
 
 
-def _at_clock(job: Job, mhz: float) -> Compute:
+def thermal_limit(job: Job, thermal_scale: FloatArray, celsius: FloatArray) -> FloatArray:
+    """Watts that a GPU's driver allows so that its die settles at ``THROTTLE_CELSIUS``, and never passes it.
+
+    A die heats by dT/dt = (T_in + R·P − T)/τ. The driver is taken to let what is left to the limit shrink by 1/e every
+    ``GOVERNOR_SECONDS``. Far below the limit this allows more than any GPU draws. Arrays have shape (ranks,).
+    """
+    left = THROTTLE_CELSIUS - celsius
+    rise = THROTTLE_CELSIUS - INLET_CELSIUS + left * (THERMAL_SECONDS / GOVERNOR_SECONDS - 1)
+    allowed: FloatArray = np.rint(rise / (job.gpu.thermal_resistance * thermal_scale))
+    return np.maximum(allowed, job.gpu.idle_watts)
+
+
+GOVERNOR_SECONDS = 4.0
+"""How quickly the driver's control acts: well within the die's own time constant, else it would overshoot."""
+
+
+def _over(job: Job, mhz: FloatArray, limits: FloatArray) -> npt.NDArray[np.bool_]:
+    return np.asarray(_at_clock(job, mhz).activity.watts(job.gpu, mhz) > limits)
+
+
+def _at_clock(job: Job, mhz: FloatArray) -> Compute:
     gpu, kernels, model = job.gpu, job.kernels, job.model
     flops_seconds = job.flops_per_step / gpu.peak_flops
     matmul = flops_seconds / (kernels.matmul_efficiency * mhz / gpu.spec_mhz)

@@ -23,6 +23,7 @@ from stepscope.exposition import Page
 from stepscope.peers import Puller, fetch, file_sd
 from stepsim.board import Board
 from stepsim.catalogue import catalogue
+from stepsim.diagnoser import DIAGNOSIS, Diagnoser
 from stepsim.faults import Fault, Severity
 from stepsim.pages import target
 from stepsim.recent import Recent, Sample
@@ -34,28 +35,28 @@ REAL_FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault(
-            name="straggler", target="rank",
+            name="straggler", targets=("rank",),
             description="One rank computes more slowly, forward and backward. On a CPU it sleeps instead, for work would take the "
             "other ranks' cores. A single rank has nobody to hold up.",
             severity=Severity(meaning="factor on the rank's compute time; 1.43 is a GPU at 70 %",
                               neutral=1.0, low=1.0, high=20.0, mild=1.2, plain=1.43, severe=2.5),
         ),
         Fault(
-            name="data_starvation", target="run",
+            name="data_starvation", targets=("run",),
             description="One sample in 200 stalls in its loader worker, for a heavy-tailed time: the late rank differs from "
             "step to step.",
             severity=Severity(meaning="scale of the stalls in seconds: the shortest one",
                               neutral=0.0, low=0.0, high=10.0, mild=0.3, plain=1.0, severe=2.0),
         ),
         Fault(
-            name="gradient_explosion", target="run",
+            name="gradient_explosion", targets=("run",),
             description="The learning rate is multiplied and clipping is off. Stopping the fault reloads the last healthy "
             "checkpoint.",
             severity=Severity(meaning="factor on the learning rate", neutral=1.0, low=1.0, high=1e6, mild=100.0, plain=1000.0,
                               severe=10000.0),
         ),
         Fault(
-            name="checkpoint_stall", target="run",
+            name="checkpoint_stall", targets=("run",),
             description="Rank 0 writes its checkpoints, one in 100 steps, to a slow disk: all others wait for it in the next "
             "all-reduce.",
             severity=Severity(meaning="further seconds per checkpoint", neutral=0.0, low=0.0, high=60.0, mild=1.0, plain=3.0,
@@ -92,12 +93,16 @@ class RealJob:
     def describe(self) -> dict[str, Any]:
         info = self._source.info
         return {
-            "run": info.get("run"),
+            "run": self.run(),
             "ranks": self._world.ranks,
             "nodes": max(1, len(set(self._source.nodes()))),
             "accelerator": info.get("device_name", "no rank has announced itself yet"),
             "model": info.get("model", "–"),
         }
+
+    def run(self) -> str | None:
+        """None before a rank has announced itself."""
+        return self._source.info.get("run")
 
     def catalogue(self) -> dict[str, Any]:
         return catalogue(self._world, REAL_FAULTS)
@@ -190,20 +195,25 @@ def _totals(alignment: Alignment) -> dict[str, Any] | None:
 
 
 class RealPages:
-    """What is served here of a real job: the referee's page and the truth's. The ranks' pages are their own targets."""
+    """What is served here of a real job: the referee's page, the truth's and the diagnosis's. The ranks' pages are their own
+    targets."""
 
-    def __init__(self, job: RealJob, *, blind: bool = False) -> None:
-        self._job, self._blind = job, blind
-        self._truth, self._page = Truth(job.board), Page(TRUTH, {"run": [{}]})
+    def __init__(self, job: RealJob, *, blind: bool = False, diagnoser: Diagnoser | None = None) -> None:
+        self._job = job
+        self._texts: dict[tuple[str, str], Callable[[], str]] = {("referee", ""): job.puller.text}
+        if not blind:
+            truth, true = Truth(job.board), Page(TRUTH, {"run": [{}]})
+            self._texts["truth", ""] = lambda: true.text(truth)
+        if diagnoser:
+            diagnosed, diagnosis = diagnoser.report, Page(DIAGNOSIS, {"run": [{}]})
+            self._texts["diagnosis", ""] = lambda: diagnosis.text(diagnosed())
 
     def names(self) -> list[tuple[str, str]]:
-        return [("referee", "")] + ([] if self._blind else [("truth", "")])
+        return list(self._texts)
 
     def text(self, source: str, node: str = "") -> str:
         """Raises ``KeyError`` for a page that does not exist."""
-        if (source, node) not in self.names():
-            raise KeyError(source)
-        return self._job.puller.text() if source == "referee" else self._page.text(self._truth)
+        return self._texts[source, node]()
 
     def targets(self, host: str) -> list[dict[str, Any]]:
         ranks = [

@@ -11,6 +11,7 @@ import uvicorn
 
 from stepscope.server import PortInUse
 from stepsim.api import Published, Watched, create_app
+from stepsim.diagnoser import Diagnoser
 
 
 def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.socket:
@@ -41,19 +42,30 @@ def web_origins(*ports: int, extra: tuple[str, ...] = ()) -> list[str]:
     return [f"http://{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost")] + list(extra)
 
 
-def serve(live: Watched, pages: Published, listener: socket.socket, *, origins: list[str], blind: bool = False) -> bool:
+def serve(
+    live: Watched,
+    pages: Published,
+    listener: socket.socket,
+    *,
+    origins: list[str],
+    blind: bool = False,
+    diagnoser: Diagnoser | None = None,
+) -> bool:
     """Run until SIGINT or SIGTERM. False when the job failed."""
-    app = create_app(live, pages, origins=origins, blind=blind)
+    app = create_app(live, pages, origins=origins, blind=blind, diagnoser=diagnoser)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
     server = uvicorn.Server(config)
     threading.Thread(target=_stop_when_failed, args=(live, server), daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_handled)
-    live.start()
+    lasting: list[Watched | Diagnoser] = [live, *([diagnoser] if diagnoser else [])]
+    for one in lasting:
+        one.start()
     try:
         server.run(sockets=[listener])
     finally:
-        live.close()
+        for one in reversed(lasting):
+            one.close()
     return not live.failed.is_set()
 
 

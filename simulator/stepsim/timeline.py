@@ -23,8 +23,10 @@ class Timeline:
     step: int
     edges: FloatArray
     last_end: float
-    """When the last rank ended the step."""
+    """When the last rank ended the step. Infinite for a step that waits for a stuck rank, as its edges are from there on."""
     checkpointed: bool = False
+    token_share: FloatArray
+    """Tokens of each rank by the configured ones, shape (ranks,), or (1,) where they are all equal."""
 
     @property
     def exit(self) -> float:

@@ -65,7 +65,7 @@ def test_the_stack_comes_up_with_its_past_and_comes_down_without_a_trace(stack):
     empty = stack.up()
     assert len(stack.query("count_over_time(lab_fault_active[2h])")) == 3
     assert "history: loaded" in stack.run("logs", "load")
-    assert len(requests.get(stack.url("STEPSCOPE_PORT") + "/sd", timeout=5).json()) == 14
+    assert len(requests.get(stack.url("STEPSCOPE_PORT") + "/sd", timeout=5).json()) == 15
 
     fault = {"fault": "gradient_explosion"}
     made = requests.post(
@@ -122,6 +122,15 @@ def test_the_compose_file_keeps_its_promises():
         assert ":latest" not in settings[name]
         assert f"${{{name}:-{settings[name]}}}" in (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     assert "version" not in COMPOSE
+
+
+@pytest.mark.parametrize("name", ["simulator", "watch"])
+def test_the_job_is_diagnosed_from_the_stacks_prometheus(name):
+    """By its name there. It starts after the job, which must not wait for it."""
+    service = COMPOSE["services"][name]
+    assert service["environment"]["STEPSCOPE_PROMETHEUS"] == "http://prometheus:9090"
+    assert "prometheus" not in service.get("depends_on", {})
+    assert name in COMPOSE["services"]["prometheus"]["depends_on"]
 
 
 @pytest.mark.compose

@@ -31,7 +31,8 @@ MOVED_AT = 30
 
 def trouble():
     """What the simulator never does: a run with two GPUs, of which one fails in every way that a panel knows, and whose
-    process moves; and a run on CPUs, without UUIDs and without a referee."""
+    process moves; and a run on CPUs, without UUIDs and without a referee. And what a diagnosis said of each: nobody asks for
+    one in a generated past."""
     sick = 'run="broken",node="sick",rank="0"'
     for second in range(15, MINUTES * 60, 15):
         process = f'instance="{"a" if second < 60 * MOVED_AT else "b"}"'
@@ -60,6 +61,14 @@ def trouble():
             'DCGM_FI_DEV_PCIE_LINK_WIDTH{UUID="GPU-1"} 16',
             'DCGM_FI_DEV_PCIE_LINK_GEN{UUID="GPU-0"} 3',
             'DCGM_FI_DEV_PCIE_LINK_GEN{UUID="GPU-1"} 5',
+        ]
+        finding = 'run="broken",fault="straggler",target="rank 0",runbook="TrainingRankStraggling"'
+        lines += [
+            'stepscope_diagnosis_healthy{run="cluster"} 1',
+            f"stepscope_diagnosis_lost_gpus{{{finding}}} 0.3",
+            f"stepscope_diagnosis_confidence_ratio{{{finding}}} 0.9",
+            'stepscope_diagnosis_healthy{run="broken"} 0',
+            *(f'stepscope_diagnosis_timestamp_seconds{{run="{run}"}} {second}' for run in ("cluster", "broken", "cpu")),
         ]
         for rank in ("0", "1"):
             on_cpu = f'run="cpu",node="c",rank="{rank}"'
@@ -306,6 +315,22 @@ def test_the_alert_is_listed_beside_the_truth(past, fault):
             found |= {one.labels[label] for one in series}
     assert ALERT[fault] in firing & timeline
     assert fault in faults
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("cluster", [{"nothing is wrong"}]),
+        ("broken", [{"straggler"}, {"straggler"}]),
+        ("cpu", [{"not enough data"}]),
+        ("nobody", []),
+    ],
+)
+def test_the_diagnosis_is_a_finding_or_says_why_there_is_none(past, run, said):
+    """Nothing is wrong, something is, it cannot be told; and nobody is acquitted where nobody looked."""
+    url, minute = past
+    found = shown(url, BY_NAME["mirage: Diagnosis"], minute(60), run=run)
+    assert [{row.labels["fault"] for row in rows} for rows in found if rows] == said
 
 
 @pytest.fixture(scope="module")

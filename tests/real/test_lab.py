@@ -37,8 +37,8 @@ def lab(tmp_path_factory):
 
 
 def test_all_targets_are_up(lab, poll_until):
-    """Two ranks, the referee, the truth, and Prometheus itself."""
-    poll_until(lambda: len(lab.query("up == 1")) == 5, "5 targets are up", 30)
+    """Two ranks, the referee, the truth, the diagnosis, and Prometheus itself."""
+    poll_until(lambda: len(lab.query("up == 1")) == 6, "6 targets are up", 30)
 
 
 def test_every_recorded_series_of_the_dashboards_exists(lab, poll_until):

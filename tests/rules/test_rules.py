@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from stepscope import culprit
+from stepscope.diagnosis.causes import CAUSES, EXPLAINS, STEPS
 from stepsim.faults import FAULTS
 from stepsim.history import rule_levels
 
@@ -85,6 +86,54 @@ def test_an_alert_is_complete(alert):
 def test_every_fault_is_claimed_by_an_alert():
     """One that is no exhibit."""
     assert {alert["labels"]["cause"] for alert in ALERTS if "exhibit" not in alert["labels"]} == set(FAULTS)
+
+
+def test_the_diagnosis_knows_every_cause_and_asks_about_each_once():
+    """What a fault is called, how it is measured and what it is mistaken for."""
+    assert CAUSES.keys() == FAULTS.keys()
+    asked = [cause for _, causes in STEPS for cause in causes]
+    assert sorted(asked) == sorted(CAUSES)
+    for name, cause in CAUSES.items():
+        assert set(cause.look_alikes) <= CAUSES.keys() - {name}
+        assert len(cause.measures) > 1
+
+
+def test_every_series_that_the_diagnosis_reads_is_recorded():
+    """By the rules as they are."""
+    recorded = {rule["record"] for group in RECORDING["groups"] for rule in group["rules"]}
+    for cause in CAUSES.values():
+        queries = " ".join([cause.lost, *(measure.query for measure in (*cause.measures, cause.telling))])
+        assert set(re.findall(r"\b[a-z]+:\w+:\w+", queries)) <= recorded
+
+
+def test_a_healthy_band_names_the_alerts_own_bound():
+    """The number of each cause's first measure, where the alert compares the same series with one."""
+    bounds = {"8 %": "0.08", "15 %": "0.15", "5 %": "0.0", "70 %": "0.7", "1.5": "1.5", "60 s": "60", "15 s": "15", "90 %": "0.9",
+              "0.2 %": "0.002", "10 %": "0.1"}  # fmt: skip
+    exprs = {alert["labels"]["cause"]: alert["expr"] for alert in ALERTS if "exhibit" not in alert["labels"]}
+    checked = 0
+    for name, cause in CAUSES.items():
+        said = re.search(r"(?:below|above) ([\d.]+(?: %| s)?)", cause.measures[0].healthy)
+        if said:
+            assert bounds[said[1]] in exprs[name], name
+            checked += 1
+    assert checked > 12
+
+
+def test_alertmanager_silences_what_the_diagnosis_leaves_out():
+    """The same causes, symptoms and labels in common."""
+    rules = yaml.safe_load((ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8"))["inhibit_rules"]
+    silenced = {(frozenset(_causes(rule["source_matchers"])), frozenset(_causes(rule["target_matchers"])),
+                 tuple(label for label in rule["equal"] if label != "run")) for rule in rules}  # fmt: skip
+    assert silenced == set(EXPLAINS)
+    assert all("run" in rule["equal"] for rule in rules)
+
+
+def _causes(matchers):
+    """Of all causes, those that match."""
+    ((operator, text),) = [re.fullmatch(r'cause (=~|!~|=|!=) "(.*)"', matcher).groups() for matcher in matchers]
+    named = set(text.split("|"))
+    return CAUSES.keys() - named if operator.startswith("!") else named
 
 
 def test_the_console_accuses_on_the_same_grounds_as_the_rules():

@@ -60,6 +60,7 @@ def test_a_healthy_gpu_reports_every_field_in_dcgms_unit():
         "DCGM_FI_DEV_GPU_TEMP": 61,
         "DCGM_FI_DEV_POWER_USAGE": 523.456,
         "DCGM_FI_DEV_POWER_MGMT_LIMIT": 700,
+        "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF": 700,
         "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 123_456_789,
         "DCGM_FI_DEV_GPU_UTIL": 97,
         "DCGM_FI_DEV_MEM_COPY_UTIL": 41,
@@ -69,6 +70,8 @@ def test_a_healthy_gpu_reports_every_field_in_dcgms_unit():
         "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": 0x4,
         "DCGM_FI_DEV_PCIE_LINK_GEN": 5,
         "DCGM_FI_DEV_PCIE_LINK_WIDTH": 16,
+        "DCGM_FI_DEV_PCIE_MAX_LINK_GEN": 5,
+        "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH": 16,
     }
 
 

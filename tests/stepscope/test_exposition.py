@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from reports import TWO, diagnosed
 from stepscope.collector import TableCollector
 from stepscope.exposition import Page
 from stepscope.metrics import REFEREE, TRAINING, Metric
@@ -33,8 +34,8 @@ def same(a, b):
 
 @pytest.fixture(scope="module")
 def pages(straggling):
-    """All pages of a job that has a straggler."""
-    return Pages(straggling, lambda: straggling.now + 0.123)
+    """All pages of a job that has a straggler, and was diagnosed."""
+    return Pages(straggling, lambda: straggling.now + 0.123, diagnoser=diagnosed(TWO))
 
 
 def one_metric(values, **more):
@@ -79,7 +80,7 @@ def test_both_renderers_publish_the_same_samples(pages, source, node, table):
 
 @pytest.mark.prometheus
 @pytest.mark.parametrize(("source", "node"), [("training", "node-0"), ("training", "node-3"), ("referee", ""),
-                                              ("truth", "")])  # fmt: skip
+                                              ("truth", ""), ("diagnosis", "")])  # fmt: skip
 def test_promtool_finds_nothing_to_mend(pages, source, node):
     """Our own names follow Prometheus's conventions."""
     done = lint(pages.text(source, node))
@@ -108,7 +109,7 @@ def lint(text):
 
 
 @pytest.mark.parametrize(("source", "node"), [("training", "node-0"), ("dcgm", "node-0"), ("node", "node-0"),
-                                              ("referee", ""), ("truth", "")])  # fmt: skip
+                                              ("referee", ""), ("truth", ""), ("diagnosis", "")])  # fmt: skip
 def test_golden_scrape(pages, source, node, request):
     """The same seed gives the same page; names, labels and their order to the letter, values to nine digits."""
     text = re.sub(r'version="[^"]*"', 'version="…"', pages.text(source, node))

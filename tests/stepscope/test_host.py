@@ -53,6 +53,8 @@ FILES = {
     "sys/devices/system/cpu/cpufreq/policy0/scaling_governor": "powersave\n",
     "sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data": "1000000\n",
     "sys/class/infiniband/mlx5_0/ports/1/counters/port_rcv_data": "2000000\n",
+    "sys/class/infiniband/mlx5_0/ports/1/rate": "400 Gb/sec (4X NDR)\n",
+    "sys/class/infiniband/mlx5_1/ports/2/rate": "2.5 Gb/sec (1X SDR)\n",
     "sys/class/infiniband/mlx5_1/ports/2/counters/port_xmit_data": "18446744073709551615\n",
     "sys/class/infiniband/mlx5_1/ports/2/counters/port_rcv_data": "N/A (no PMA)\n",
 }
@@ -149,6 +151,12 @@ def test_infiniband_words_become_bytes(machine):
         ("mlx5_1", "2"): 4 * (2**64 - 1),
     }
     assert family(text, "node_infiniband_port_data_received_bytes_total") == {("mlx5_0", "1"): 8_000_000}
+
+
+def test_a_ports_rate_is_in_bytes_per_second(machine):
+    """The kernel writes gigabits, and what kind of link it is."""
+    rates = family(host(machine).text(), "node_infiniband_rate_bytes_per_second")
+    assert rates == {("mlx5_0", "1"): 50e9, ("mlx5_1", "2"): 312_500_000}
 
 
 def test_network_counts_what_each_interface_sent(machine):

@@ -6,7 +6,10 @@ import jsonschema
 import pytest
 from starlette.testclient import TestClient
 
+from reports import HEALTHY, TWO, diagnosed
+from stepscope.diagnosis import Prometheus
 from stepsim.api import create_app
+from stepsim.diagnoser import Diagnoser
 from stepsim.live import LiveJob
 from stepsim.pages import Pages
 
@@ -29,9 +32,9 @@ def client(live):
     return TestClient(app(live), base_url="http://lab:8000")
 
 
-def app(live, *, blind=False):
-    pages = Pages(live.engine, lambda: NOW, blind=blind)
-    return create_app(live, pages, origins=[ORIGIN], clock=lambda: NOW, blind=blind)
+def app(live, *, blind=False, diagnoser=None):
+    pages = Pages(live.engine, lambda: NOW, blind=blind, diagnoser=diagnoser)
+    return create_app(live, pages, origins=[ORIGIN], clock=lambda: NOW, blind=blind, diagnoser=diagnoser)
 
 
 def start(client, **request):
@@ -267,12 +270,55 @@ def test_the_status_reads_like_the_dashboard(client, live):
     assert client.get("/status").json()["culprit"]["node"] == "node-1"
 
 
+@pytest.mark.parametrize("blind", [False, True])
+def test_the_diagnosis_is_served_listed_and_scraped(live, blind):
+    """As JSON, in the status, and as metrics; in blind mode too, for it reads nothing that is hidden there."""
+    client = TestClient(app(live, blind=blind, diagnoser=diagnosed(TWO)))
+    report = client.get("/diagnosis").json()
+    assert [verdict["fault"] for verdict in report["verdicts"]] == ["straggler", "gradient_explosion"]
+    assert report["verdicts"][0]["evidence"][0]["shown"] == "27.3 %"
+    assert report["verdicts"][1]["evidence"][0]["value"] == "NaN"
+    status = client.get("/status").json()
+    assert (status["diagnosis"], status["undiagnosed"]) == (report, None)
+    [target] = [one for one in client.get("/sd").json() if one["labels"]["job"] == "diagnosis"]
+    assert 'target="rank 5"' in client.get(target["labels"]["__metrics_path__"]).text
+
+
+def test_a_healthy_run_is_said_to_be_healthy(live):
+    """With no verdict."""
+    report = TestClient(app(live, diagnoser=diagnosed(HEALTHY))).get("/diagnosis").json()
+    assert (report["healthy"], report["verdicts"]) == (True, [])
+
+
+def test_without_a_prometheus_nothing_is_diagnosed(client):
+    """404 that says what to give, no diagnosis in the status, and no page."""
+    answer = client.get("/diagnosis")
+    assert answer.status_code == 404
+    assert "--prometheus" in answer.json()["error"]
+    status = client.get("/status").json()
+    assert (status["diagnosis"], status["undiagnosed"]) == (None, answer.json()["error"])
+    assert client.get("/metrics/diagnosis").status_code == 404
+
+
+def test_a_prometheus_that_does_not_answer_yet_is_no_error_of_the_job(live):
+    """503 that says why, an empty page, and a healthy job."""
+    source = Prometheus("http://127.0.0.1:1")
+    diagnoser = Diagnoser(source, lambda: "cluster", judge=lambda source, run, at: source.query("up", at))
+    diagnoser.look()
+    client = TestClient(app(live, diagnoser=diagnoser))
+    answer = client.get("/diagnosis")
+    assert answer.status_code == 503
+    assert "no Prometheus answers at http://127.0.0.1:1" in answer.json()["error"]
+    assert client.get("/metrics/diagnosis").text == ""
+    assert client.get("/healthz").status_code == 200
+
+
 def test_the_console_and_its_files_are_served(client):
     """With a policy that lets nothing foreign in."""
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
-    for name, kind in (("console.js", "javascript"), ("console.css", "css")):
+    for name, kind in (("console.js", "javascript"), ("diagnosis.js", "javascript"), ("console.css", "css")):
         assert f"/console/{name}" in page.text
         assert kind in client.get(f"/console/{name}").headers["content-type"]
     assert client.get("/console/api.py").status_code == 404

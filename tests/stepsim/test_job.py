@@ -62,5 +62,5 @@ def test_a_missing_file_and_an_unknown_preset_are_named(tmp_path):
     """Not a traceback."""
     with pytest.raises(JobError, match=r"cannot read .*nowhere\.yml"):
         load_job("cluster", tmp_path / "nowhere.yml")
-    with pytest.raises(JobError, match="unknown preset 'huge'; there are laptop, node, cluster, pod, large"):
+    with pytest.raises(JobError, match="unknown preset 'huge'; there are laptop, node, vision, cluster, pod, large"):
         load_job("huge")

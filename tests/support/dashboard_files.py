@@ -8,7 +8,9 @@ PANELS = [(name, panel) for name, dashboard in DASHBOARDS.items() for panel in p
 QUERIES = [(panel["title"], expr) for _, panel in PANELS for expr in queries_of(panel)]
 BY_NAME = {f"{name}: {panel['title']}": panel for name, panel in PANELS if "targets" in panel}
 
-ALTERNATIVES = ("mirage: Who holds everyone up", "ranks: Who holds everyone up", "step: What the average rank does")
+ALTERNATIVES = (
+    "mirage: Who holds everyone up", "ranks: Who holds everyone up", "step: What the average rank does", "mirage: Diagnosis",
+)  # fmt: skip
 """Panels of whose queries one answers where another does not."""
 EMPTY_IN_HEALTH = {
     "mirage: Alerts firing": "straggler",

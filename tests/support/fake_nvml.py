@@ -43,9 +43,9 @@ class FakeGpu:
 
 HEALTHY = {
     "NVML_CLOCK_SM": 1755, "NVML_CLOCK_MEM": 2619, "max_sm_clock": 1980, "temperature": 61, "memory_temperature": 70,
-    "power": 523_456, "power_limit": 700_000,
+    "power": 523_456, "power_limit": 700_000, "default_limit": 700_000,
     "energy": 123_456_789, "utilization": (97, 41), "reserved": 2**30, "used": 70 * 2**30, "free": 9 * 2**30,
-    "reasons": 0x4, "generation": 5, "width": 16,
+    "reasons": 0x4, "generation": 5, "width": 16, "max_generation": 5, "max_width": 16,
 }  # fmt: skip
 
 
@@ -138,6 +138,9 @@ class FakeNvml:
     def nvmlDeviceGetPowerManagementLimit(self, handle):
         return self._device(handle, "nvmlDeviceGetPowerManagementLimit").values["power_limit"]
 
+    def nvmlDeviceGetPowerManagementDefaultLimit(self, handle):
+        return self._device(handle, "nvmlDeviceGetPowerManagementDefaultLimit").values["default_limit"]
+
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):
         return self._device(handle, "nvmlDeviceGetTotalEnergyConsumption").values["energy"]
 
@@ -168,6 +171,12 @@ class FakeNvml:
 
     def nvmlDeviceGetCurrPcieLinkWidth(self, handle):
         return self._device(handle, "nvmlDeviceGetCurrPcieLinkWidth").values["width"]
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle):
+        return self._device(handle, "nvmlDeviceGetMaxPcieLinkGeneration").values["max_generation"]
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle):
+        return self._device(handle, "nvmlDeviceGetMaxPcieLinkWidth").values["max_width"]
 
     # -- MIG
 

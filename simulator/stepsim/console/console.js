@@ -132,6 +132,7 @@ async function refresh() {
   byId("reading").textContent = reading(status);
   drawChart(status.trace);
   drawPath(status.critical_path);
+  drawDiagnosis(status.diagnosis, status.undiagnosed);
   list("active", status.faults.map(activeFault), "none active");
   list(
     "alerts",
