@@ -221,6 +221,11 @@ TRAINING: tuple[Metric, ...] = (
         values=lambda job: [(job.run_info, [1])],
     ),
     Metric(
+        name="training_global_step", kind="gauge", scope="run",
+        help="Number of the last step from the beginning of training, also over restarts where the loop tells it.",
+        values=lambda job: _one(job.totals.run.step),
+    ),
+    Metric(
         name="training_loss", kind="gauge", scope="run", help="Loss of the last step.",
         values=lambda job: _one(job.totals.run.loss),
     ),

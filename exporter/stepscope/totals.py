@@ -28,6 +28,8 @@ WINDOW_STEPS = 64
 class RunTotals:
     """The run's totals, published by rank 0 alone."""
 
+    step: int | None = None
+    """Number of the last step."""
     loss: float | None = None
     gradient_norm: float | None = None
     learning_rate: float | None = None
@@ -39,6 +41,7 @@ class RunTotals:
     """Seconds since the epoch."""
 
     def add(self, record: StepRecord, ended: float) -> None:
+        self.step = record.step
         if record.checkpointed:
             self.checkpoints += 1
             self.last_checkpoint = ended

@@ -78,10 +78,16 @@ DATA_WAIT = _path("data wait", "data_wait", "below 15 %")
 CPU_USER = Measure(what="user time of the busiest node's CPUs", unit="ratio", healthy="below 70 %",
                    query="max(node:training_cpu_user:share_rate1m{$run})")  # fmt: skip
 ALLREDUCE = _path("all-reduce, which is transfer alone", "allreduce", "below 5 %")
+PORTS = Measure(what="slowest InfiniBand port's rate by the fastest's", unit="ratio", healthy="100 %; less: that rail alone",
+                query="min(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run}) / "
+                      "max(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run})")  # fmt: skip
 LOSS = Measure(what="loss", unit="number", healthy="finite, and falling", query="max(training_loss{$run})")
 
 CONCENTRATION = Measure(what="largest rank's share of the lateness", unit="ratio", healthy="an equal share of all",
                         query="run:training_late_concentration:max_rank{$run}")  # fmt: skip
+
+OFTEN_LATE = Measure(what="how much more often than others one node's ranks come last", unit="ratio", healthy="below 18 %",
+                     query="max(node:training_late_steps_excess:rate1m{$run})")  # fmt: skip
 
 CAUSES: dict[str, Cause] = {
     "hang": Cause(
@@ -115,8 +121,7 @@ CAUSES: dict[str, Cause] = {
             DATA_WAIT,
             Measure(what="the mean rank's own data wait", unit="ratio", healthy="near 0: the mean hides it",
                     query='run:training_phase_share:rate1m{$run,phase="data_wait"}'),
-            Measure(what="largest node's share of the lateness", unit="ratio", healthy="an equal share",
-                    query="run:training_late_concentration:max_node{$run}"),
+            OFTEN_LATE,
             UTILIZATION,
         ),
         look_alikes=("cpu_starvation", "storage_node_slow", "storage_outage", "straggler"),
@@ -130,6 +135,7 @@ CAUSES: dict[str, Cause] = {
             LATE, UTILIZATION,
         ),
         look_alikes=("cpu_starvation", "data_starvation", "straggler"),
+        tell=OFTEN_LATE,
     ),
     "storage_outage": Cause(
         summary="Storage stands still again and again, and all ranks wait for data at once.",
@@ -221,6 +227,7 @@ CAUSES: dict[str, Cause] = {
                     query='run:training_critical_path_seconds:per_step_rate1m{$run,phase="allreduce"}'),
             Measure(what="the run's best", unit="seconds", healthy="about the same",
                     query='run:training_critical_path_seconds:base6h{$run,phase="allreduce"}'),
+            PORTS,
             UTILIZATION,
         ),
         look_alikes=("nccl_fallback", "straggler", "small_batch"),
