@@ -24,9 +24,9 @@ FAULT_LINKS = (
     "Or on the console: "
     + " · ".join(f"[{name}](${{console}}/#{name})" for name in FAULTS)
     + """\
- · [stop](${console}/)
+ · [all others, and stop](${console}/)
 
-Or: `stepscope fault start straggler`; after `make lab` it is `.venv/bin/stepscope`
+Or: `stepscope fault start straggler`
 """
 )
 

@@ -82,8 +82,11 @@ def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
 
 def _h2d_bandwidth(params: Params) -> FloatArray:
     """Bytes per second from the host to each GPU: in proportion to the lanes of the link."""
-    generation = [PCIE_BYTES_PER_SECOND[int(number)] for number in params.pcie_generation]
-    return np.array(generation) * params.pcie_lanes / PCIE_LANES
+    bandwidth: FloatArray = _BY_GENERATION[params.pcie_generation] * params.pcie_lanes / PCIE_LANES
+    return bandwidth
+
+
+_BY_GENERATION = np.array([PCIE_BYTES_PER_SECOND.get(number, np.nan) for number in range(max(PCIE_BYTES_PER_SECOND) + 1)])
 
 
 def _buckets(params: Params) -> tuple[FloatArray, FloatArray]:
