@@ -124,15 +124,15 @@ class Engine:
         learning = self.learner.step(params, self._draws.learning)
         if timeline.checkpointed:
             self.learner.save()
-        norm = learning.gradient_norm
+        norm, share = learning.gradient_norm, timeline.token_share
         record = StepRecord(
             step=timeline.step,
             attempt=self.attempt,
             before=timeline.before(),
             after=timeline.after(),
             ended=timeline.ends,
-            tokens=params.job.tokens_per_gpu * timeline.token_share,
-            flops=params.job.flops_per_step * timeline.token_share,
+            tokens=params.job.tokens_per_gpu * share,
+            flops=self._plan.flops * share,
             learning=learning,
             local_gradient_norm=None
             if norm is None

@@ -47,8 +47,8 @@ class FleetTotals:
     def add(self, record: StepRecord) -> None:
         self._flops[self.steps % WINDOW_STEPS] = record.flops
         self.steps += 1
-        self.tokens = self.tokens + record.tokens
-        self.flops = self.flops + record.flops
+        self.tokens += record.tokens
+        self.flops += record.flops
         self.local_gradient_norm = record.local_gradient_norm
         self.last_ended = record.ended
         self.run.add(record, float(record.ended[0]))

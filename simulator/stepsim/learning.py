@@ -62,6 +62,8 @@ class Learner:
     """Whether a step since the last checkpoint was out of band."""
     calm: bool = True
     """Whether the last step was in band."""
+    _seen: tuple[Params | None, float] = (None, 1.0)
+    """The last step's parameters, and what they make of the reduced gradient."""
 
     @classmethod
     def start(cls, checkpoint: Weights | None = None) -> Learner:
@@ -85,6 +87,11 @@ class Learner:
         self.troubled |= seen.out_of_band
         return seen
 
+    def _gradient_factor(self, params: Params) -> float:
+        if self._seen[0] is not params:
+            self._seen = params, reduced_gradient_factor(params.gradient_scale)
+        return self._seen[1]
+
     def _step(self, params: Params, random: Scalars) -> Learning:
         job, weights = params.job, self.weights
         rate = params.learning_rate_scale * job.optimization.learning_rate_share(weights.step)
@@ -96,7 +103,7 @@ class Learner:
             return Learning(loss=nan, gradient_norm=nan, learning_rate=learning_rate, out_of_band=True)
 
         square = weights.error**2
-        norm = sqrt(bulk**2 + weights.curvature * square) * reduced_gradient_factor(params.gradient_scale)
+        norm = sqrt(bulk**2 + weights.curvature * square) * self._gradient_factor(params)
         clipped = params.clip is not None and norm > params.clip
         applied = rate * params.clip / norm if clipped and params.clip is not None else rate
         loss = bulk_loss(weights.spent, job.model.vocabulary) + SPIKE_LIMIT * 0.5 * square / (

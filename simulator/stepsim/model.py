@@ -35,6 +35,8 @@ class Plan:
     limit_watts: FloatArray
     """What each GPU may draw: by its power limit, or by its temperature where that is less."""
     compute: Compute
+    flops: float
+    """Model FLOPs of a rank with the configured tokens."""
     decode_seconds: FloatArray
     h2d_seconds: FloatArray
     forward_seconds: FloatArray
@@ -45,6 +47,8 @@ class Plan:
     """Seconds of communication from a bucket's start to the last one's end, shape (buckets,)."""
     hidden_seconds: float
     """A backward at least as long leaves only the last bucket's communication exposed."""
+    held: npt.NDArray[np.bool_] | None
+    """Ranks that do not come any further; None for none."""
     checkpoint_seconds: FloatArray
     """Rank 0 writes it, alone."""
     evaluation_seconds: FloatArray
@@ -68,6 +72,7 @@ def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
         params=params,
         limit_watts=limit,
         compute=done,
+        flops=job.flops_per_step,
         decode_seconds=decode_seconds(params),
         h2d_seconds=H2D_LATENCY_SECONDS + job.tokens_per_gpu * job.loader.bytes_per_token / _h2d_bandwidth(params),
         forward_seconds=seconds / 3,
@@ -75,6 +80,7 @@ def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
         bucket_ready=ready[:, None],
         bucket_tail=tail,
         hidden_seconds=float(((tail - tail[-1])[:-1] / (1 - ready)[:-1]).max(initial=0.0)),
+        held=held if (held := params.stuck | params.lost).any() else None,
         checkpoint_seconds=checkpoint,
         evaluation_seconds=job.schedule.evaluation_batches * done.seconds / 3,
     )
@@ -127,11 +133,11 @@ class Begun:
     """When each rank asked for its batch."""
     ready: FloatArray
     """When it has it, if it is not stuck."""
-    share: FloatArray
+    share: FloatArray | float
     """Its tokens by the configured ones."""
     pace: FloatArray
     """Its compute time by the planned one."""
-    pause_seconds: FloatArray
+    pause_seconds: FloatArray | float
     """Of its host, after the step."""
 
 
@@ -184,19 +190,19 @@ def resume_step(plan: Plan, state: State, now: float) -> Timeline:
 
 def _begin(plan: Plan, state: State, draws: Draws) -> Begun:
     params = plan.params
-    jitter = np.maximum(1 + params.job.kernels.jitter * draws.next_jitter(), QUICKEST)
-    share = np.exp(params.token_sigma * draws.next_tokens() - params.token_sigma**2 / 2) if params.token_sigma else ONE
+    pace = np.maximum(1 + params.job.kernels.jitter * draws.next_jitter(), QUICKEST)
+    share = np.exp(params.token_sigma * draws.next_tokens() - params.token_sigma**2 / 2) if params.token_sigma else 1.0
     return Begun(
         step=state.step,
         asked=state.ends,
         ready=state.loader.take(state.ends, params, plan.decode_seconds, draws),
         share=share,
-        pace=jitter * share,
-        pause_seconds=_pauses(draws.next_pause(), params) if params.pause_probability else ZERO,
+        pace=pace * share if params.token_sigma else pace,
+        pause_seconds=_pauses(draws.next_pause(), params) if params.pause_probability else 0.0,
     )
 
 
-ONE, ZERO, EVERYBODY = np.ones(1), np.zeros(1), np.ones(1, dtype=bool)
+EVERYBODY, NOBODY = np.ones(1, dtype=bool), np.zeros(1, dtype=bool)
 QUICKEST = 0.25
 """Of the planned time: a normal distribution has no lower end, and a GPU has."""
 
@@ -212,11 +218,11 @@ def _finish(plan: Plan, state: State, begun: Begun, may_be_held: npt.NDArray[np.
     edges = np.empty((len(SEGMENTS) + 1, params.job.ranks))
     checkpoint = _due(begun.step, schedule.checkpoint_every_steps)
     evaluation = _due(begun.step, schedule.evaluation_every_steps)
-    held = (params.stuck | params.lost) & may_be_held
-    waits = bool(held.any())
+    held = NOBODY if plan.held is None else plan.held & may_be_held
+    waits = plan.held is not None and bool(held.any())
 
     edges[DATA_WAIT] = begun.asked
-    edges[H2D] = np.where(held, np.inf, begun.ready)
+    edges[H2D] = np.where(held, np.inf, begun.ready) if waits else begun.ready
     edges[FORWARD] = edges[H2D] + plan.h2d_seconds
     edges[BACKWARD] = edges[FORWARD] + plan.forward_seconds * begun.pace
     edges[ALLREDUCE] = edges[BACKWARD] + plan.backward_seconds * begun.pace
@@ -224,7 +230,9 @@ def _finish(plan: Plan, state: State, begun: Begun, may_be_held: npt.NDArray[np.
     edges[CHECKPOINT] = edges[OPTIMIZER] + params.job.optimization.optimizer_seconds
     edges[EVALUATION] = edges[CHECKPOINT] + plan.checkpoint_seconds if checkpoint else edges[CHECKPOINT]
     edges[HOST] = edges[EVALUATION] + plan.evaluation_seconds if evaluation else edges[EVALUATION]
-    np.add(edges[HOST], params.host_gap_seconds + begun.pause_seconds, out=edges[-1])
+    np.add(edges[HOST], params.host_gap_seconds, out=edges[-1])
+    if params.pause_probability:
+        edges[-1] += begun.pause_seconds
 
     state.ends = edges[-1]
     state.first_end, last_end = float(state.ends.min()), float(state.ends.max())

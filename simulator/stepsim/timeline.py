@@ -25,8 +25,8 @@ class Timeline:
     last_end: float
     """When the last rank ended the step. Infinite for a step that waits for a stuck rank, as its edges are from there on."""
     checkpointed: bool = False
-    token_share: FloatArray
-    """Tokens of each rank by the configured ones, shape (ranks,), or (1,) where they are all equal."""
+    token_share: FloatArray | float
+    """Tokens of each rank by the configured ones, shape (ranks,), or one number for all."""
 
     @property
     def exit(self) -> float:

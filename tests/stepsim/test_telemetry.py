@@ -86,7 +86,7 @@ def test_a_slowed_gpu_does_the_same_work_in_more_time(gpus, cluster):
 def test_a_window_takes_its_share_of_each_segment():
     """Edges outside the window are cut off."""
     edges = np.cumsum(np.vstack([np.full(2, 10.0), np.full((len(SEGMENTS), 2), 0.4)]), axis=0)
-    timeline = Timeline(step=0, edges=edges, last_end=float(edges[-1].max()), token_share=np.ones(1))
+    timeline = Timeline(step=0, edges=edges, last_end=float(edges[-1].max()), token_share=1.0)
     within = timeline.within(10.6, 11.6)
     np.testing.assert_allclose(within.sum(axis=0), 1.0)
     np.testing.assert_allclose(within[:5, 0], [0, 0.2, 0.4, 0.4, 0.0], atol=1e-9)
