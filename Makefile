@@ -47,6 +47,7 @@ generate: setup  ## write anew what is generated: dashboards, manifests, the met
 	$(BIN)/python grafana/dashboards.py
 	$(BIN)/python docs/metrics.py
 	$(BIN)/python docs/incidents.py
+	$(BIN)/python docs/faults.py
 	$(BIN)/python deploy/kubernetes/generate.py
 	$(BIN)/python deploy/cardinality.py
 

@@ -38,10 +38,23 @@ LOG_EVERY = 100
 """So many steps."""
 STALLED_SHARE = 1 / 200
 """Of the samples, under data starvation."""
+PAUSED_SHARE = 1 / 100
+"""Of a rank's steps, when hosts pause."""
 CYCLES_PER_SECOND = 1.5e9
 """Of a GPU, roughly: for ``torch.cuda._sleep``."""
-NEUTRAL = {"straggler": 1.0, "data_starvation": 0.0, "gradient_explosion": 1.0, "checkpoint_stall": 0.0}
+NEUTRAL = {
+    "straggler": 1.0,
+    "jitter": 0.0,
+    "data_starvation": 0.0,
+    "gradient_explosion": 1.0,
+    "loss_plateau": 1.0,
+    "checkpoint_stall": 0.0,
+    "gc_pause": 0.0,
+    "hang": 0.0,
+}
 """The severity that changes nothing, of every fault that this job can suffer from."""
+AGREED = ("gradient_explosion", "loss_plateau")
+"""These must change on all ranks in the same step, or the ranks' weights would differ from then on."""
 
 
 @dataclass
@@ -112,24 +125,41 @@ class StandardLibrary(Dataset):
 class Faults:
     """Asks the lab once a second what this rank suffers from. A lab that does not answer changes nothing.
 
-    The learning rate must change on all ranks in the same step: rank 0 says in which, through the job's store.
+    What must change on all ranks in the same step, rank 0 announces through the job's store.
     """
 
     def __init__(self, lab: str | None, rank: int, stall: torch.Tensor) -> None:
         self._lab, self._rank, self._stall = lab, rank, stall
         self._levels = dict(NEUTRAL)
-        self._agreed: list[tuple[int, float]] = [(0, 1.0)]
+        self._agreed: list[list[float]] = [[0, *(NEUTRAL[fault] for fault in AGREED)]]
         self._store = dist.distributed_c10d._get_default_store()
+        self._draw = random.Random(rank)
+        self._steps_per_second = 0.0
         self.step = 0
+        self.compute_factor = 1.0
+        """By how much forward and backward are lengthened in this step."""
         if lab:
             threading.Thread(target=self._ask, daemon=True).start()
 
     def level(self, fault: str) -> float:
         return self._levels[fault]
 
-    def learning_rate_scale(self) -> float:
-        """Of the step that is about to be done."""
-        return next((scale for step, scale in reversed(self._agreed) if step <= self.step), 1.0)
+    def agreed(self, fault: str) -> float:
+        """The level that all ranks have in this step."""
+        known = self._agreed
+        levels = next((levels for step, *levels in reversed(known) if step <= self.step), known[0][1:])
+        return levels[AGREED.index(fault)]
+
+    def begin(self, step: int) -> None:
+        """Between two steps: a rank that hangs does not come back before the fault is stopped."""
+        self.step = step
+        while self.level("hang") > 0:
+            time.sleep(0.1)
+        if (mean := self.level("gc_pause")) > 0 and self._draw.random() < PAUSED_SHARE:
+            time.sleep(self._draw.uniform(0.5, 1.5) * mean)
+        spread = self.level("jitter")
+        extra = self._draw.expovariate(1 / spread) if spread > 0 else 0.0
+        self.compute_factor = self.level("straggler") * (1 + extra)
 
     def _ask(self) -> None:
         while True:
@@ -140,7 +170,9 @@ class Faults:
             except (OSError, ValueError, KeyError) as error:
                 log.debug("the lab does not answer: %s", error)
             time.sleep(1)
-            self._agree(steps_per_second=(self.step - step) / (time.monotonic() - began))
+            if self.step > step:  # in a hang the last speed holds
+                self._steps_per_second = (self.step - step) / (time.monotonic() - began)
+            self._agree()
 
     def _take(self, active: list[dict], now: float) -> None:
         levels = dict(NEUTRAL)
@@ -153,15 +185,15 @@ class Faults:
         self._stall.fill_(levels["data_starvation"])
         self._levels = levels
 
-    def _agree(self, steps_per_second: float) -> None:
-        """Rank 0 announces a change four seconds ahead; by then everybody has read it."""
-        wanted = self._levels["gradient_explosion"]
-        if self._rank == 0 and wanted != self._agreed[-1][1]:
-            self._store.set("learning rate scale", json.dumps([self.step + int(4 * steps_per_second) + 4, wanted]))
-        if self._store.check(["learning rate scale"]):
-            step, scale = json.loads(self._store.get("learning rate scale"))
-            if (step, scale) != self._agreed[-1]:
-                self._agreed = [*self._agreed[-8:], (step, scale)]
+    def _agree(self) -> None:
+        """Rank 0 announces a change four seconds ahead, with those before it; by then everybody has read it."""
+        wanted = [self._levels[fault] for fault in AGREED]
+        if self._rank == 0 and wanted != self._agreed[-1][1:]:
+            step = self.step + int(4 * self._steps_per_second) + 4
+            self._agreed = [*self._agreed[-8:], [step, *wanted]]
+            self._store.set("agreed levels", json.dumps(self._agreed))
+        elif self._rank and self._store.check(["agreed levels"]):
+            self._agreed = json.loads(self._store.get("agreed levels"))
 
 
 class Drag:
@@ -190,7 +222,7 @@ class Dragged(torch.autograd.Function):
 
     @staticmethod
     def backward(context, gradient):
-        context.drag.pull(context.faults.level("straggler"))
+        context.drag.pull(context.faults.compute_factor)
         return gradient, None, None
 
 
@@ -247,6 +279,15 @@ def shard(model: GPT) -> GPT:
     for block in model.blocks:
         fully_shard(block)
     return fully_shard(model)
+
+
+def update(model: nn.Module, optimizer: torch.optim.Optimizer, share: float) -> None:
+    """One update, of which this share reaches the weights."""
+    before = [local(parameter).detach().clone() for parameter in model.parameters()] if share < 1 else []
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, old in zip(model.parameters(), before, strict=False):
+            local(parameter).lerp_(old, 1 - share)
 
 
 def accumulating(model: nn.Module, last: bool) -> AbstractContextManager[None]:
@@ -327,8 +368,8 @@ def train(args: argparse.Namespace, device: torch.device, rank: int) -> None:
             dist.get_world_size(),
         )
     for step in range(args.steps) if args.steps else count():
-        faults.step = step
-        scale = faults.learning_rate_scale()
+        faults.begin(step)
+        scale = faults.agreed("gradient_explosion")
         if exploding and scale == 1:
             saver.load(model, optimizer)
             log.info("step %d: back to the last checkpoint", step)
@@ -340,7 +381,7 @@ def train(args: argparse.Namespace, device: torch.device, rank: int) -> None:
             with accumulating(model, last=micro == args.accumulate - 1):
                 with monitor.phase("forward"):
                     loss = model(inputs, targets)
-                    drag_forward.pull(faults.level("straggler"))
+                    drag_forward.pull(faults.compute_factor)
                 with monitor.phase("backward"):
                     (loss / args.accumulate).backward()
         with monitor.phase("optimizer"):
@@ -348,7 +389,7 @@ def train(args: argparse.Namespace, device: torch.device, rank: int) -> None:
                 group["lr"] = args.learning_rate * scale
             norm = nn.utils.clip_grad_norm_(model.parameters(), float("inf") if exploding else args.clip)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-            optimizer.step()
+            update(model, optimizer, faults.agreed("loss_plateau"))
             optimizer.zero_grad()
         monitor.step_done(loss=loss, grad_norm=norm, clipped=False if exploding else None, step=step)
         if step % args.checkpoint_every == args.checkpoint_every - 1 and not exploding:

@@ -175,18 +175,21 @@ class StepMonitor:
         clipped: bool | None = None,
         tokens: float | None = None,
         step: int | None = None,
+        local_gradient_norm: Any = None,
     ) -> None:
         """One optimizer step is done. It lasts until the next one begins, so that nothing between them is lost.
 
         ``loss`` and ``grad_norm`` may be tensors on the device: nobody waits for them. ``step`` must grow; without it,
-        steps are counted from 0.
+        steps are counted from 0. ``local_gradient_norm`` is that of this rank's own gradient, before the reduction; it may
+        be a tensor, too.
         """
         try:
             if self._first:
                 loss, grad_norm = self._kept(loss), self._kept(grad_norm)
             else:
                 loss = grad_norm = None
-            self._recorder.done(step, tokens, loss, grad_norm, learning_rate, clipped)
+            local_norm = self._kept(local_gradient_norm)
+            self._recorder.done(step, tokens, loss, grad_norm, learning_rate, clipped, local_norm)
             if self._uncounted:
                 self._count_memory()
         except Exception as error:

@@ -121,6 +121,7 @@ class Done(NamedTuple):
     gradient_norm: Any = None
     learning_rate: float | None = None
     clipped: bool | None = None
+    local_gradient_norm: Any = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,6 +328,7 @@ class Resolver:
     def _record(self, step: _Open, done: Done) -> StepRecord:
         before, after = (step.before, step.after) if step.exited else (step.after, [0.0] * len(PHASES))
         tokens = self._tokens if done.tokens is None else done.tokens
+        local_norm = self._number(done.local_gradient_norm)
         return StepRecord(
             step=self._step,
             before=[[seconds] for seconds in before],
@@ -337,6 +339,7 @@ class Resolver:
             collective=step.exited,
             collectives=step.collectives,
             learning=self._learning(done),
+            local_gradient_norm=None if local_norm is None else [local_norm],
             checkpointed=step.checkpointed,
         )
 

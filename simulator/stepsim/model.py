@@ -92,7 +92,9 @@ def _h2d_bandwidth(params: Params) -> FloatArray:
     return bandwidth
 
 
-_BY_GENERATION = np.array([PCIE_BYTES_PER_SECOND.get(number, np.nan) for number in range(max(PCIE_BYTES_PER_SECOND) + 1)])
+_BY_GENERATION = np.array(
+    [PCIE_BYTES_PER_SECOND.get(number, np.nan) for number in range(max(PCIE_BYTES_PER_SECOND) + 1)]
+)
 
 
 def _buckets(params: Params) -> tuple[FloatArray, FloatArray]:

@@ -42,6 +42,13 @@ REAL_FAULTS: dict[str, Fault] = {
                               neutral=1.0, low=1.0, high=20.0, mild=1.2, plain=1.43, severe=2.5),
         ),
         Fault(
+            name="jitter", targets=("run",),
+            description="Every rank's forward and backward take longer by a random time, drawn anew for each step. On a CPU a rank "
+            "sleeps so long.",
+            severity=Severity(meaning="mean of the extra time, which is also its standard deviation, relative to a rank's compute "
+                              "time", neutral=0.0, low=0.0, high=5.0, mild=0.1, plain=0.3, severe=1.0),
+        ),
+        Fault(
             name="data_starvation", targets=("run",),
             description="One sample in 200 stalls in its loader worker, for a heavy-tailed time: the late rank differs from "
             "step to step.",
@@ -56,11 +63,30 @@ REAL_FAULTS: dict[str, Fault] = {
                               severe=10000.0),
         ),
         Fault(
+            name="loss_plateau", targets=("run",),
+            description="Updates no longer reach the weights: after each of them the old weights are put back. The loss stops "
+            "falling, at full speed.",
+            severity=Severity(meaning="share of an update that reaches the weights", neutral=1.0, low=0.0, high=1.0, mild=0.05,
+                              plain=0.0, severe=0.0),
+        ),
+        Fault(
             name="checkpoint_stall", targets=("run",),
             description="Rank 0 writes its checkpoints, one in 100 steps, to a slow disk: all others wait for it in the next "
             "all-reduce.",
             severity=Severity(meaning="further seconds per checkpoint", neutral=0.0, low=0.0, high=60.0, mild=1.0, plain=3.0,
                               severe=10.0),
+        ),
+        Fault(
+            name="gc_pause", targets=("run",),
+            description="The hosts pause between steps now and then, each rank at other steps.",
+            severity=Severity(meaning="mean length of a pause in seconds; one in 100 of a rank's steps has one",
+                              neutral=0.0, low=0.0, high=30.0, mild=0.25, plain=0.5, severe=2.0),
+        ),
+        Fault(
+            name="hang", targets=("rank",),
+            description="One rank stops before its next step, and all others wait in the all-reduce. Stopping the fault releases "
+            "it; after 30 minutes gloo gives up, and the job starts anew.",
+            severity=Severity(meaning="1: the rank is stuck", neutral=0.0, low=0.0, high=1.0, mild=1.0, plain=1.0, severe=1.0),
         ),
     )
 }  # fmt: skip

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -77,7 +79,7 @@ def test_only_faults_that_are_real_are_offered(lab):
     """The catalogue is the job's own, and a rank that does not exist is refused."""
     offered = requests.get(lab.simulator + "/faults/catalogue", timeout=5).json()["faults"]
     assert {fault["name"] for fault in offered} == {
-        "straggler", "data_starvation", "gradient_explosion", "checkpoint_stall",
+        "straggler", "jitter", "data_starvation", "gradient_explosion", "loss_plateau", "checkpoint_stall", "gc_pause", "hang",
     }  # fmt: skip
     wrong = {"fault": "straggler", "target": {"rank": 2}}
     answer = requests.post(lab.simulator + "/faults", json=wrong, headers={"X-Stepscope-Action": "t"}, timeout=5)
@@ -105,3 +107,25 @@ def test_a_real_explosion_ends_in_nonfinite_or_wild_gradients_and_recovers(lab, 
     lab.stop_fault(fault)
     poll_until(lambda: (loss := lab.value("training_loss")) and loss < 6, "the loss is back", 60)
     assert lab.value("training_learning_rate") == pytest.approx(3e-4)
+
+
+def test_a_real_hang_is_alerted_and_diagnosed_with_its_rank_and_ends(lab, poll_until):
+    """Rank 1 stops before a step, and rank 0 waits in the all-reduce; once released, both go on."""
+    poll_until(lambda: not lab.query("lab_fault_active"), "the other faults are over", 60)
+    fault = lab.start_fault(fault="hang", target={"rank": 1})
+    hung = poll_until(lambda: lab.firing().get("TrainingHung"), "the hang is alerted", 240)
+    assert hung["rank"] == "1"
+    status_code, report = diagnosed(lab)
+    assert status_code == 1
+    assert ("hang", {"rank": 1}) in [(verdict["fault"], verdict["target"]) for verdict in report["verdicts"]]
+    steps = lab.value("min(training_steps_total)")
+    lab.stop_fault(fault)
+    poll_until(lambda: lab.value("min(training_steps_total)") > steps + 5, "steps go on", 60)
+    poll_until(lambda: "TrainingHung" not in lab.firing(), "the alert goes", 240)
+
+
+def diagnosed(lab):
+    """The command's exit status and its report."""
+    command = [sys.executable, "-m", "stepsim", "diagnose", "--json", "--prometheus", lab.prometheus]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, json.loads(done.stdout)

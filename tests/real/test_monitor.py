@@ -216,6 +216,18 @@ def test_what_is_not_known_is_absent(make, caplog):
     assert caplog.text.count("MFU is absent") == 1
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_every_rank_publishes_its_own_gradient_norm_and_the_first_one_the_step(make, rank):
+    """As said to ``step_done``: the norm of this rank's gradients, and the number from the beginning of training."""
+    monitor = make(Identity(run="r", node="host", rank=rank, world_size=2))
+    train(monitor, steps=2)
+    assert ("training_local_gradient_norm",) not in page(monitor)
+    train(monitor, steps=1, step=5000, local_gradient_norm=torch.tensor(0.75))
+    found = page(monitor)
+    assert found["training_local_gradient_norm",] == 0.75
+    assert found.get(("training_global_step",)) == (5000 if rank == 0 else None)
+
+
 def test_mfu_is_flops_by_time_and_peak(make):
     """Configured on both sides: anybody can divide."""
     monitor = make(flops_per_step=2e6, peak=1e9, tokens_per_step=1)

@@ -304,6 +304,28 @@ def test_norms_are_held_against_the_limits(norm, clipped, out_of_band):
     assert record.learning.nonfinite == (norm != norm)
 
 
+@pytest.mark.parametrize(("said", "kept"), [((), None), ((0.0,), [0.0]), ((2.5,), [2.5])])
+def test_the_ranks_own_gradient_norm_is_a_column_of_one(loop, said, kept):
+    """None where the loop does not say it; it is the rank's, and says nothing about the run's learning."""
+    loop.play(*STEP)
+    loop.done(*[None] * 6, *said)
+    (record,) = loop.records()
+    assert record.local_gradient_norm == kept
+    assert record.learning is None
+
+
+def test_a_gradient_norm_that_cannot_be_read_is_absent_and_counted():
+    """The step is recorded all the same."""
+    failed = []
+    loop = Loop(failed=failed.append)
+    loop.ticks.number = lambda kept: None if kept is None else kept.item()
+    loop.play(*STEP)
+    loop.done(*[None] * 6, "large")
+    (record,) = loop.records()
+    assert record.local_gradient_norm is None
+    assert [type(error) for error in failed] == [AttributeError]
+
+
 def test_what_a_step_does_not_say_is_filled_in():
     """Tokens, FLOPs and the learning rate of the moment."""
     loop = Loop(tokens=8.0, flops=lambda tokens: 10 * tokens, learning_rate=lambda: 0.5)
