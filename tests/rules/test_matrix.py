@@ -44,7 +44,7 @@ CASES = {
     ),
     "power_cap": Case(alert="TrainingGpuPowerCapped", within=60, explained=frozenset({"TrainingRankStraggling"}), **STRUCK),
     "memory_bound": Case(alert="TrainingMemoryBound", within=90),
-    "small_batch": Case(alert="TrainingBatchSmall", within=90),
+    "small_batch": Case(alert="TrainingBatchSmall", within=120),
     "sequence_imbalance": Case(alert="TrainingSequencesImbalanced", within=90),
     "jitter": Case(alert="TrainingComputeJitter", within=90),
     "data_starvation": Case(alert="TrainingDataStarved", within=75),

@@ -321,7 +321,7 @@ CAUSES: dict[str, Cause] = {
         measures=(
             Measure(what="how fast the loss falls, by the run's own best", unit="ratio", healthy="above 10 %",
                     query="max(run:training_learning_progress:5m{$run}) / "
-                          "max(max_over_time(run:training_learning_progress:5m{$run}[6h]))"),
+                          "max(quantile_over_time(0.9, run:training_learning_progress:5m{$run}[6h]))"),
             Measure(what="learning rate by its usual one", unit="ratio", healthy="above 12 %: the schedule has not ended",
                     query="max(training_learning_rate{$run}) / max(quantile_over_time(0.9, training_learning_rate{$run}[6h]))"),
             LOSS,
