@@ -19,13 +19,19 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(items):
-    """Skip what needs a service that is not here; services named in STEPSCOPE_REQUIRE are never skipped."""
+    """Skip what needs a service that is not here; services named in STEPSCOPE_REQUIRE are never skipped. What takes longest
+    comes first, so that with several workers none is left with it at the end.
+    """
+    items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if name in str(item.path)), len(LONGEST)))
     required = os.environ.get("STEPSCOPE_REQUIRE", "").split()
     missing = {name: reason for name, find in SERVICES.items() if name not in required and (reason := find())}
     for item in items:
         for name, reason in missing.items():
             if item.get_closest_marker(name):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+LONGEST = ("test_quiet", "test_matrix", "test_grades", "tests/lab")
 
 
 def no_prometheus():
