@@ -18,8 +18,17 @@ RULES = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encod
 RECORDED = [rule["record"] for group in RULES["groups"] for rule in group["rules"]]
 NEED_A_GPU_OR_ITS_HOST = {name for name in RECORDED if ":gpu_" in name} | {
     "run:training_tokens_per_joule:rate1m", "run:training_gap:ratio", "node:node_cpu:share_rate1m",
+    "node:training_cpu_user:share_rate1m", "run:training_rdma_bytes_per_second:rate1m",
+    "run:training_sockets_bytes_per_second:rate1m", "rank:gpu_link:ratio", "rank:gpu_power_limit:ratio",
+    "rank:gpu_thermally_throttled:bool", "rank:gpu_pcie_sent_bytes_per_second:avg1m", "rank:gpu_xid:last",
+    "run:gpu_dram_by_tensor:ratio_avg1m",
 }  # fmt: skip
 EMPTY_WHEN_HEALTHY = {"rank:training_culprit:share", "node:training_culprit:share"}
+NOT_YET = {
+    "run:training_learning_progress:5m", "run:training_checkpoint_seconds:per_checkpoint5m",
+    "rank:training_gradient_departure:median1m",
+}  # fmt: skip
+"""In its first minutes, or as the loop does not tell it."""
 
 pytestmark = pytest.mark.prometheus
 
@@ -45,7 +54,7 @@ def test_all_targets_are_up(lab, poll_until):
 
 def test_every_recorded_series_of_the_dashboards_exists(lab, poll_until):
     """Those that need a GPU are absent, and not zero."""
-    for name in sorted(set(RECORDED) - NEED_A_GPU_OR_ITS_HOST - EMPTY_WHEN_HEALTHY):
+    for name in sorted(set(RECORDED) - NEED_A_GPU_OR_ITS_HOST - EMPTY_WHEN_HEALTHY - NOT_YET):
         poll_until(lambda name=name: lab.query(f"{{__name__='{name}'}}"), name, 90)
     for name in NEED_A_GPU_OR_ITS_HOST:
         assert lab.query(f"{{__name__='{name}'}}") == []

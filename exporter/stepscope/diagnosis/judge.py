@@ -138,7 +138,7 @@ def _findings(reading: Reading, rule: AlertRule) -> Iterable[Finding]:
     for labels, moments in reading.source.query_range(rule.expr, start, reading.at, rule.interval):
         present = {round((moment - start) / rule.interval) for moment, _ in moments}
         if labels.get("run") == reading.run and _fires(rule, present, points):
-            recent = round(SURE_SECONDS / rule.interval)
+            recent = max(1, round(SURE_SECONDS / rule.interval))
             held_points = len(present & set(range(points - recent + 1, points + 1)))
             yield Finding(rule=rule, labels=labels, held=held_points / recent)
 
