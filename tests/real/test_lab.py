@@ -19,11 +19,12 @@ RECORDED = [rule["record"] for group in RULES["groups"] for rule in group["rules
 NEED_A_GPU_OR_ITS_HOST = {name for name in RECORDED if ":gpu_" in name} | {
     "run:training_tokens_per_joule:rate1m", "run:training_gap:ratio", "node:node_cpu:share_rate1m",
     "node:training_cpu_user:share_rate1m", "run:training_rdma_bytes_per_second:rate1m",
-    "run:training_sockets_bytes_per_second:rate1m", "rank:gpu_link:ratio", "rank:gpu_power_limit:ratio",
-    "rank:gpu_thermally_throttled:bool", "rank:gpu_pcie_sent_bytes_per_second:avg1m", "rank:gpu_xid:last",
-    "run:gpu_dram_by_tensor:ratio_avg1m",
+    "run:training_sockets_bytes_per_second:rate1m", "gpu:training_rank:info",
 }  # fmt: skip
-EMPTY_WHEN_HEALTHY = {"rank:training_culprit:share", "node:training_culprit:share"}
+EMPTY_WHEN_HEALTHY = {
+    "rank:training_culprit:share", "node:training_culprit:share", "rank:training_missing:last10m",
+    "run:training_stall_seconds:min",
+}  # fmt: skip
 NOT_YET = {
     "run:training_learning_progress:5m", "run:training_checkpoint_seconds:per_checkpoint5m",
     "rank:training_gradient_departure:median1m",

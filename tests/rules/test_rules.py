@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from replays import recorded_for
 from stepscope import culprit
 from stepscope.diagnosis.causes import CAUSES, EXPLAINS, STEPS
 from stepsim.faults import FAULTS
@@ -107,10 +108,11 @@ def test_every_series_that_the_diagnosis_reads_is_recorded():
 
 
 def test_a_healthy_band_names_the_alerts_own_bound():
-    """The number of each cause's first measure, where the alert compares the same series with one."""
+    """The number of each cause's first measure, where the alert, or what is recorded for it, compares the same series with one."""
     bounds = {"8 %": "0.08", "15 %": "0.15", "5 %": "0.0", "70 %": "0.7", "1.5": "1.5", "60 s": "60", "15 s": "15", "90 %": "0.9",
               "0.2 %": "0.002", "10 %": "0.1"}  # fmt: skip
-    exprs = {alert["labels"]["cause"]: alert["expr"] for alert in ALERTS if "exhibit" not in alert["labels"]}
+    exprs = {alert["labels"]["cause"]: " ".join([alert["expr"], *(rule["expr"] for rule in recorded_for([alert["expr"]]))])
+             for alert in ALERTS if "exhibit" not in alert["labels"]}  # fmt: skip
     checked = 0
     for name, cause in CAUSES.items():
         said = re.search(r"(?:below|above) ([\d.]+(?: %| s)?)", cause.measures[0].healthy)

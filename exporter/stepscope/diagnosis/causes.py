@@ -107,8 +107,7 @@ CAUSES: dict[str, Cause] = {
         lost=ALL,
         measures=(
             Measure(what="ranks that reported ten minutes ago and do not now", unit="count", healthy="0",
-                    query="(count(max by (rank) (last_over_time(training_rank_info{$run}[10m])) "
-                          "unless on (rank) training_rank_info{$run})) or vector(0)"),
+                    query="count(rank:training_missing:last10m{$run}) or vector(0)"),
             Measure(what="the last XID of its GPU", unit="count", healthy="0; 79: it fell off the bus",
                     query="max(rank:gpu_xid:last{$target})"),
         ),
