@@ -119,7 +119,9 @@ def test_recorded_series_of_a_rank_are_as_many_as_the_table_of_the_readme_says(b
     """Counted in Prometheus: per rank, without those of the accused and the lost."""
     prometheus, _, at = both
     ((_, ranks),) = query(prometheus, "count(training_steps_total)", at)
-    ((_, recorded),) = query(prometheus, 'count({__name__=~"rank:.+",__name__!~".+(culprit|missing|power_capped).+"})', at)
+    ((_, recorded),) = query(
+        prometheus, 'count({__name__=~"rank:.+",__name__!~".+(culprit|missing|power_capped).+"})', at
+    )
     readme = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
     (line,) = (line for line in readme.splitlines() if line.startswith("| recording rules |"))
     assert recorded / ranks == int(line.split("|")[2])
