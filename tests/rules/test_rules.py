@@ -19,6 +19,7 @@ ALERTS = [
     for group in yaml.safe_load((ROOT / "prometheus/rules/alerts.yml").read_text(encoding="utf-8"))["groups"]
     for rule in group["rules"]
 ]
+INHIBITIONS = yaml.safe_load((ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8"))["inhibit_rules"]
 RECORDING = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
 
 
@@ -124,18 +125,30 @@ def test_a_healthy_band_names_the_alerts_own_bound():
 
 def test_alertmanager_silences_what_the_diagnosis_leaves_out():
     """The same causes, symptoms and labels in common."""
-    rules = yaml.safe_load((ROOT / "alertmanager/alertmanager.yml").read_text(encoding="utf-8"))["inhibit_rules"]
     silenced = {(frozenset(_causes(rule["source_matchers"])), frozenset(_causes(rule["target_matchers"])),
-                 tuple(label for label in rule["equal"] if label != "run")) for rule in rules}  # fmt: skip
+                 tuple(label for label in rule["equal"] if label != "run")) for rule in INHIBITIONS}  # fmt: skip
     assert silenced == set(EXPLAINS)
-    assert all("run" in rule["equal"] for rule in rules)
+    assert all("run" in rule["equal"] for rule in INHIBITIONS)
+
+
+def test_an_exhibit_silences_nothing():
+    """Though its cause would."""
+    exhibits = [alert["labels"] for alert in ALERTS if "exhibit" in alert["labels"]]
+    assert exhibits
+    for labels in exhibits:
+        assert not any(_match(rule["source_matchers"], labels) for rule in INHIBITIONS)
+        assert any(_match(rule["source_matchers"], {"cause": labels["cause"]}) for rule in INHIBITIONS)
 
 
 def _causes(matchers):
-    """Of all causes, those that match."""
-    ((operator, text),) = [re.fullmatch(r'cause (=~|!~|=|!=) "(.*)"', matcher).groups() for matcher in matchers]
-    named = set(text.split("|"))
-    return CAUSES.keys() - named if operator.startswith("!") else named
+    """Those whose alerts match, exhibits aside."""
+    return {cause for cause in CAUSES if _match(matchers, {"cause": cause})}
+
+
+def _match(matchers, labels):
+    """As Alertmanager does it: a label that is not there is empty."""
+    parts = [re.fullmatch(r'(\w+) (=~|!~|=|!=) "(.*)"', matcher).groups() for matcher in matchers]
+    return all((labels.get(name, "") in text.split("|")) != operator.startswith("!") for name, operator, text in parts)
 
 
 def test_the_console_accuses_on_the_same_grounds_as_the_rules():
