@@ -22,7 +22,7 @@ NEED_A_GPU_OR_ITS_HOST = {name for name in RECORDED if ":gpu_" in name} | {
     "run:training_sockets_bytes_per_second:rate1m", "gpu:training_rank:info",
 }  # fmt: skip
 EMPTY_WHEN_HEALTHY = {
-    "rank:training_culprit:share", "node:training_culprit:share", "rank:training_missing:last10m",
+    "rank:training_culprit:share", "node:training_culprit:share", "rank:training_missing:last1h",
     "run:training_stall_seconds:min",
 }  # fmt: skip
 NOT_YET = {

@@ -106,8 +106,8 @@ CAUSES: dict[str, Cause] = {
         summary="{Who} has vanished, its process and perhaps its GPU, and the others wait for it.",
         lost=ALL,
         measures=(
-            Measure(what="ranks that reported ten minutes ago and do not now", unit="count", healthy="0",
-                    query="count(rank:training_missing:last10m{$run}) or vector(0)"),
+            Measure(what="ranks that took part in the job's last steps and are gone", unit="count", healthy="0",
+                    query="count(rank:training_missing:last1h{$run}) or vector(0)"),
             Measure(what="the last XID of its GPU", unit="count", healthy="0; 79: it fell off the bus",
                     query="max(rank:gpu_xid:last{$target})"),
         ),
