@@ -21,7 +21,7 @@ def _numbers() -> tuple[Json, ...]:
              target(f"max by (run) (training_loss{OF})", "loss"), unit="none", decimals=3, nan=True, color=fixed(PLAIN),
              noValue=EMPTY),
         stat("Steps with NaN or infinite values", "Steps of the last ten minutes whose loss or gradient norm was NaN or infinite. "
-             "Healthy: 0.",
+             "Healthy: 0, or a few where losses are scaled for fp16.",
              target(f"sum(increase(training_nonfinite_steps_total{OF}[10m]))", "steps"), unit="none", decimals=0,
              color={"mode": "thresholds"}, thresholds=COUNT_STEPS),
         stat("Steps out of band", "Steps of the last minute whose gradient norm left the band that the loop was given: above "

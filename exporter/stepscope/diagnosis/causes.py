@@ -308,7 +308,8 @@ CAUSES: dict[str, Cause] = {
         measures=(
             Measure(what="steps of the last minute out of band or not finite", unit="count", healthy="3 or fewer",
                     query="round(sum(increase(training_gradient_out_of_band_total{$run}[1m])))"),
-            Measure(what="steps of the last minute that were not finite", unit="count", healthy="0",
+            Measure(what="steps of the last minute that were not finite", unit="count",
+                    healthy="0; now and then 1 with loss scaling for fp16",
                     query="round(sum(increase(training_nonfinite_steps_total{$run}[1m])))"),
             LOSS,
         ),
