@@ -90,7 +90,7 @@ FEW = "culprit|rank:training_missing|rank:gpu_power_capped|stall"
 
 
 def recorded() -> Count:
-    """Series that the recording rules make, by the level in their names; those of the accused and the lost, of which there are few, aside."""
+    """Series that the recording rules make, by the level in their names; the accused's and the lost's, which are few, aside."""
     groups = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))["groups"]
     rules = {rule["record"]: rule["expr"] for group in groups for rule in group["rules"]}
     counts: Count = Counter()
