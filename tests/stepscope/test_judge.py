@@ -10,9 +10,9 @@ from stepscope.diagnosis.source import AlertRule
 AT = 1_700_000_000.0
 
 
-def rule(cause, *, for_seconds=10.0, keep_seconds=0.0, **labels):
+def rule(cause, *, for_seconds=10.0, keep_seconds=0.0, interval=5.0, **labels):
     return AlertRule(name=f"Alert-{cause}", expr=f"grounds-{cause}", for_seconds=for_seconds, keep_seconds=keep_seconds,
-                     interval=5.0, labels={"cause": cause, "severity": "page", **labels})  # fmt: skip
+                     interval=interval, labels={"cause": cause, "severity": "page", **labels})  # fmt: skip
 
 
 class Told:
@@ -55,6 +55,23 @@ def found(source):
 def test_grounds_count_when_they_have_held_for_as_long_as_the_alert_asks(held, expected):
     """Ten seconds until now; one that held until a moment ago is over."""
     assert [fault for fault, _ in found(Told((rule("straggler"), RANK_5, held)))] == expected
+
+
+@pytest.mark.parametrize(
+    ("interval", "held", "expected"),
+    [(60, (0,), []), (60, (0, 60), ["straggler"]), (10, (0, 10), []), (10, (0, 10, 20), ["straggler"])],
+)
+def test_an_alert_fires_at_the_first_evaluation_that_is_late_enough(interval, held, expected):
+    """Fifteen seconds are two evaluations at 10 s, and one at 60 s."""
+    source = Told((rule("straggler", for_seconds=15.0, interval=float(interval)), RANK_5, held))
+    assert [fault for fault, _ in found(source)] == expected
+
+
+@pytest.mark.parametrize(("ago", "expected"), [((50, 60, 70), ["straggler"]), ((60, 70, 80), [])])
+def test_an_alert_keeps_firing_until_the_first_evaluation_that_is_too_late(ago, expected):
+    """45 s after the first one that gave nothing."""
+    source = Told((rule("straggler", for_seconds=15.0, keep_seconds=45.0, interval=10.0), RANK_5, ago))
+    assert [fault for fault, _ in found(source)] == expected
 
 
 @pytest.mark.parametrize(("ago", "expected"), [(range(30, 60, 5), ["straggler"]), (range(35, 60, 5), [])])
@@ -118,6 +135,13 @@ def test_a_look_alike_whose_metrics_are_missing_is_not_ruled_out_and_costs_confi
     assert not {"thermal_throttle", "power_cap"} & {one.fault for one in verdict.ruled_out}
     assert "no GPU metrics" in report.missing
     assert diagnose(Told((rule("straggler"), RANK_5, LONG)), "r", AT).verdicts[0].confidence == 1.0
+
+
+def test_a_run_that_compiles_its_first_step_is_judged_and_one_without_the_rules_is_not():
+    """What is recorded of a run without any step tells the one from the other."""
+    assert diagnose(Told(silent=("training_last_step",)), "r", AT).enough_data
+    (why,) = diagnose(Told(silent=("run:training_ranks:count",)), "r", AT).missing
+    assert "does not evaluate" in why
 
 
 def test_grounds_that_come_and_go_are_less_sure():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
 
 from stepscope.diagnosis.causes import CAUSES, EXPLAINS, STEPS, Measure
 from stepscope.diagnosis.report import Evidence, Report, RuledOut, Step, Target, Verdict
@@ -120,35 +120,31 @@ def _unjudged(reading: Reading, rules: list[AlertRule]) -> str | None:
         return f"its ranks are gone since their last step, {reading.at - last:,.0f} s before: it has ended, or is not scraped"
     if reading.value(reading.about("max(training_steps_total{$run} offset 1m)", {})) is None:
         return "it has been reporting for less than a minute"
-    if not reading.there("run:training_last_step_age_seconds:min"):
+    if not reading.there("run:training_ranks:count"):  # it needs no step: the first one may compile for long
         return "recorded series: this Prometheus does not evaluate prometheus/rules/recording.yml"
     return None
 
 
 def _findings(reading: Reading, rule: AlertRule) -> Iterable[Finding]:
     """The label sets for which the alert fires at that moment, as Prometheus decides it."""
-    held = f"({rule.expr})"
-    if rule.keep_seconds:
-        held = f"last_over_time({held}[{rule.keep_seconds:.0f}s:{rule.interval:.0f}s])"
+    held, step = f"({rule.expr})", rule.interval
+    needed, kept = ceil(rule.for_seconds / step), ceil(rule.keep_seconds / step)
+    if kept:
+        held = f"last_over_time({held}[{(kept + 1) * step:.0f}s:{step:.0f}s])"
     if not any(labels.get("run") == reading.run for labels, _ in reading.source.query(held, reading.at)):
         return
-    span = max(rule.for_seconds + rule.keep_seconds, SURE_SECONDS)
-    points = int(span / rule.interval)
-    start = reading.at - points * rule.interval
-    for labels, moments in reading.source.query_range(rule.expr, start, reading.at, rule.interval):
-        present = {round((moment - start) / rule.interval) for moment, _ in moments}
-        if labels.get("run") == reading.run and _fires(rule, present, points):
-            recent = max(1, round(SURE_SECONDS / rule.interval))
-            held_points = len(present & set(range(points - recent + 1, points + 1)))
-            yield Finding(rule=rule, labels=labels, held=held_points / recent)
+    recent = max(1, round(SURE_SECONDS / step))
+    last = max(needed + kept, recent)
+    start = reading.at - last * step
+    for labels, moments in reading.source.query_range(rule.expr, start, reading.at, step):
+        present = {round((moment - start) / step) for moment, _ in moments}
+        if labels.get("run") == reading.run and _fires(present, last, needed, kept):
+            yield Finding(rule=rule, labels=labels, held=sum(point > last - recent for point in present) / recent)
 
 
-def _fires(rule: AlertRule, present: set[int], last: int) -> bool:
-    """Whether the alert fires at the last point: its grounds held for ``for`` until then, or until ``keep`` before."""
-    needed, kept = int(rule.for_seconds / rule.interval), int(rule.keep_seconds / rule.interval)
-    return any(
-        all(point in present for point in range(end - needed, end + 1)) for end in range(last, last - kept - 1, -1)
-    )
+def _fires(present: set[int], last: int, needed: int, kept: int) -> bool:
+    """Whether the alert fires at the last point: its grounds held at one, at most ``kept`` before, and the ``needed`` before it."""
+    return any(present.issuperset(range(end - needed, end + 1)) for end in range(last - kept, last + 1))
 
 
 def _without_symptoms(findings: list[Finding]) -> list[Finding]:
