@@ -148,8 +148,9 @@ class Engine:
         if signature == self._signature:
             return False
         self._signature = signature
-        self._plan = plan(self.board.params(now), self._thermal_watts)
-        if self._plan.params.learning_rate_scale == 1.0 and self.learner.troubled:
+        before, params = self._plan.params.learning_rate_scale, self.board.params(now)
+        self._plan = plan(params, self._thermal_watts)
+        if before != 1.0 == params.learning_rate_scale and self.learner.troubled:
             self.learner.reload()
         return True
 

@@ -82,6 +82,25 @@ def test_a_fault_strikes_the_step_that_starts_after_it(cluster):
     assert engine.totals.last_duration.max() < 0.4
 
 
+def test_only_the_end_of_a_learning_rate_fault_reloads_the_checkpoint(cluster):
+    """What else is started or stopped changes no weights, even when the gradient is out of band."""
+    engine = make(cluster)
+    engine.advance(EPOCH + 30)
+    corrupt = engine.board.start({"fault": "silent_corruption", "severity": 1000}, now=engine.now)
+    engine.advance(EPOCH + 40)
+    assert engine.learner.troubled
+    engine.board.start({"fault": "straggler"}, now=engine.now)
+    engine.board.stop(corrupt.id)
+    spent = engine.learner.weights.spent
+    engine.advance(EPOCH + 41)
+    assert engine.learner.weights.spent > spent
+    faulty = engine.board.start({"fault": "gradient_explosion"}, now=engine.now)
+    engine.advance(EPOCH + 50)
+    engine.board.stop(faulty.id)
+    engine.advance(EPOCH + 51)
+    assert engine.learner.weights.spent < spent
+
+
 def test_evaluation_and_checkpoints_come_on_schedule(cluster):
     """The distractors of a healthy run."""
     engine = make(cluster)
