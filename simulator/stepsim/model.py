@@ -6,7 +6,7 @@ To change the physics: change an equation here, with its source. Each phase has 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
 import numpy as np
 import numpy.typing as npt
@@ -111,19 +111,23 @@ def _buckets(params: Params) -> tuple[FloatArray, FloatArray]:
 
 
 def _allreduce(params: Params, size: float) -> float:
+    """A way to fall back to is no quicker than what it takes the place of."""
     job, gpu, ranks, fallback = params.job, params.job.gpu, params.job.gpus_per_node, params.fallback_bytes_per_second
     if job.ranks == 1:
         return 0.0
     if job.nodes > 1:
         nic = job.network.nic_bytes_per_second * float(params.nic_scale.min())
         if fallback is not None:
-            nic = fallback / (ranks * NIC_EFFICIENCY)  # of each GPU, so that the node's sockets reach that in all
+            nic = min(
+                nic, fallback / (ranks * NIC_EFFICIENCY)
+            )  # so that the sockets of all of a node's GPUs reach that
         return hierarchical_allreduce(
             size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second, nic=nic, hop=gpu.hop_seconds,
         )  # fmt: skip
     if fallback is None and gpu.nvls and ranks == GPUS_PER_SWITCH:
         return nvls_allreduce(size)
-    return ring_allreduce(size, ranks, bandwidth=fallback or gpu.busbw_bytes_per_second, hop=gpu.hop_seconds)
+    bandwidth = min(gpu.busbw_bytes_per_second, fallback or inf)
+    return ring_allreduce(size, ranks, bandwidth=bandwidth, hop=gpu.hop_seconds)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)

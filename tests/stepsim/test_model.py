@@ -128,6 +128,21 @@ def test_a_network_must_be_much_slower_before_the_step_notices(slower, least, mo
     assert least < floor < most
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"nodes": 2, "network": {"nic_bytes_per_second": 0.25e9}},
+        {"nodes": 1, "accelerator": "L40S", "tokens_per_gpu": 4096},
+    ],
+    ids=["network", "one node"],
+)
+def test_a_fallback_is_never_the_quicker_way(settings):
+    """Where what it falls back from is as slow already."""
+    healthy = Params.healthy(load_job("cluster", **settings))
+    fallen = replace(healthy, fallback_bytes_per_second=50e9)
+    assert (plan(fallen).bucket_tail >= plan(healthy).bucket_tail).all()
+
+
 def test_gradients_of_a_single_bucket_are_reduced():
     """A tiny model fills not even the first bucket."""
     tiny = load_job("cluster", model={"parameters": 1e6}, network={"gradient_bytes": 0.5})
