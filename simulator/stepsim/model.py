@@ -118,9 +118,8 @@ def _allreduce(params: Params, size: float) -> float:
     if job.nodes > 1:
         nic = job.network.nic_bytes_per_second * float(params.nic_scale.min())
         if fallback is not None:
-            nic = min(
-                nic, fallback / (ranks * NIC_EFFICIENCY)
-            )  # so that the sockets of all of a node's GPUs reach that
+            # Of each GPU, so that the node's sockets reach that in all.
+            nic = min(nic, fallback / (ranks * NIC_EFFICIENCY))
         return hierarchical_allreduce(
             size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second, nic=nic, hop=gpu.hop_seconds,
         )  # fmt: skip
@@ -132,19 +131,19 @@ def _allreduce(params: Params, size: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Begun:
-    """A step as it is drawn, before it is known when stuck ranks go on. Arrays have shape (ranks,)."""
+    """A step on its way to the all-reduce, before it is known when stuck ranks go on. Arrays have shape (ranks,)."""
 
     step: int
-    asked: FloatArray
-    """When each rank asked for its batch."""
     ready: FloatArray
-    """When it has it, if it is not stuck."""
+    """When each rank has its batch, if it is not stuck."""
     share: FloatArray | float
     """Its tokens by the configured ones."""
     pace: FloatArray
     """Its compute time by the planned one."""
     pause_seconds: FloatArray | float
     """Of its host, after the step."""
+    edges: FloatArray
+    """The timeline's, known up to the all-reduce: infinite from the batch on for ranks that are stuck."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -159,14 +158,11 @@ class State:
     loader: Loader
     waiting: Begun | None = None
     """The step that a stuck rank keeps from ending."""
-    held: npt.NDArray[np.bool_]
-    """Which ranks do, shape (ranks,)."""
 
     @classmethod
     def start(cls, plan: Plan, draws: Draws, *, now: float, step: int = 0) -> State:
         ends = np.full(plan.params.job.ranks, now)
-        held = np.zeros(len(ends), dtype=bool)
-        return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now), held=held)
+        return cls(step=step, ends=ends, first_end=now, loader=Loader.start(plan.params, draws, now))
 
     def shift(self, seconds: float) -> None:
         """Move everything in time."""
@@ -174,7 +170,7 @@ class State:
         self.first_end += seconds
         self.loader.shift(seconds)
         if self.waiting:
-            self.waiting = replace(self.waiting, asked=self.waiting.asked + seconds, ready=self.waiting.ready + seconds)
+            self.waiting = replace(self.waiting, edges=self.waiting.edges + seconds, ready=self.waiting.ready + seconds)
 
 
 def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:
@@ -183,32 +179,49 @@ def simulate_step(plan: Plan, state: State, draws: Draws) -> Timeline:
     A step with a stuck rank has no end: its timeline holds infinities, and ``state`` waits. ``resume_step`` takes it
     up again.
     """
-    return _finish(plan, state, _begin(plan, state, draws), EVERYBODY)
+    return _finish(plan, state, _begin(plan, state, draws))
 
 
 def resume_step(plan: Plan, state: State, now: float) -> Timeline:
-    """Take up the step that waits: ranks that are no longer stuck get their batch at ``now``."""
+    """Take up the step that waits: ranks that are no longer stuck get their batch at ``now``.
+
+    The others have got as far as they have, whatever has changed since then.
+    """
     begun = state.waiting
     assert begun is not None, "no step waits"
-    ready = np.where(state.held, np.maximum(begun.ready, now), begun.ready)
-    return _finish(plan, state, replace(begun, ready=ready), state.held)
+    edges = _underway(plan, begun.edges[DATA_WAIT], np.maximum(begun.ready, now), begun.pace)
+    stay = np.isfinite(begun.edges[H2D]) | plan.params.stuck | plan.params.lost
+    edges[:OPTIMIZER] = np.where(stay, begun.edges[:OPTIMIZER], edges[:OPTIMIZER])
+    return _finish(plan, state, replace(begun, edges=edges), now)
 
 
 def _begin(plan: Plan, state: State, draws: Draws) -> Begun:
     params = plan.params
     pace = np.maximum(1 + params.job.kernels.jitter * draws.next_jitter(), QUICKEST)
     share = np.exp(params.token_sigma * draws.next_tokens() - params.token_sigma**2 / 2) if params.token_sigma else 1.0
+    pace = pace * share
+    ready = state.loader.take(state.ends, params, plan.decode_seconds, draws)
     return Begun(
         step=state.step,
-        asked=state.ends,
-        ready=state.loader.take(state.ends, params, plan.decode_seconds, draws),
+        ready=ready,
         share=share,
-        pace=pace * share if params.token_sigma else pace,
+        pace=pace,
         pause_seconds=_pauses(draws.next_pause(), params) if params.pause_probability else 0.0,
+        edges=_underway(plan, state.ends, ready if plan.held is None else np.where(plan.held, np.inf, ready), pace),
     )
 
 
-EVERYBODY, NOBODY = np.ones(1, dtype=bool), np.zeros(1, dtype=bool)
+def _underway(plan: Plan, asked: FloatArray, ready: FloatArray, pace: FloatArray) -> FloatArray:
+    """The edges of a timeline, up to the all-reduce, of ranks that ask for a batch and get it then."""
+    edges = np.empty((len(SEGMENTS) + 1, len(asked)))
+    edges[DATA_WAIT] = asked
+    edges[H2D] = ready
+    edges[FORWARD] = edges[H2D] + plan.h2d_seconds
+    edges[BACKWARD] = edges[FORWARD] + plan.forward_seconds * pace
+    edges[ALLREDUCE] = edges[BACKWARD] + plan.backward_seconds * pace
+    return edges
+
+
 QUICKEST = 0.25
 """Of the planned time: a normal distribution has no lower end, and a GPU has."""
 
@@ -219,20 +232,14 @@ def _pauses(uniform: FloatArray, params: Params) -> FloatArray:
     return np.where(uniform < params.pause_probability, drawn, 0.0)
 
 
-def _finish(plan: Plan, state: State, begun: Begun, may_be_held: npt.NDArray[np.bool_]) -> Timeline:
-    params, schedule = plan.params, plan.params.job.schedule
-    edges = np.empty((len(SEGMENTS) + 1, params.job.ranks))
+def _finish(plan: Plan, state: State, begun: Begun, now: float = -inf) -> Timeline:
+    """``now``: the all-reduce ends no earlier. A GPU that is lost keeps it from ending wherever its rank was."""
+    params, schedule, edges = plan.params, plan.params.job.schedule, begun.edges
     checkpoint = _due(begun.step, schedule.checkpoint_every_steps)
     evaluation = _due(begun.step, schedule.evaluation_every_steps)
-    held = NOBODY if plan.held is None else plan.held & may_be_held
-    waits = plan.held is not None and bool(held.any())
+    waits = plan.held is not None and bool((params.lost | np.isinf(edges[H2D])).any())
 
-    edges[DATA_WAIT] = begun.asked
-    edges[H2D] = np.where(held, np.inf, begun.ready) if waits else begun.ready
-    edges[FORWARD] = edges[H2D] + plan.h2d_seconds
-    edges[BACKWARD] = edges[FORWARD] + plan.forward_seconds * begun.pace
-    edges[ALLREDUCE] = edges[BACKWARD] + plan.backward_seconds * begun.pace
-    edges[OPTIMIZER] = np.inf if waits else _exit(plan, edges[BACKWARD], edges[ALLREDUCE])
+    edges[OPTIMIZER] = inf if waits else max(now, _exit(plan, edges[BACKWARD], edges[ALLREDUCE]))
     edges[CHECKPOINT] = edges[OPTIMIZER] + params.job.optimization.optimizer_seconds
     edges[EVALUATION] = edges[CHECKPOINT] + plan.checkpoint_seconds if checkpoint else edges[CHECKPOINT]
     edges[HOST] = edges[EVALUATION] + plan.evaluation_seconds if evaluation else edges[EVALUATION]
@@ -243,7 +250,7 @@ def _finish(plan: Plan, state: State, begun: Begun, may_be_held: npt.NDArray[np.
     state.ends = edges[-1]
     state.first_end, last_end = float(state.ends.min()), float(state.ends.max())
     state.step = begun.step + 1
-    state.waiting, state.held = (begun if waits else None), held
+    state.waiting = begun if waits else None
     return Timeline(step=begun.step, edges=edges, last_end=last_end, checkpointed=checkpoint, token_share=begun.share)
 
 

@@ -241,6 +241,29 @@ def test_a_hang_that_ends_costs_its_time_and_nothing_is_lost(hung):
     assert totals.phase_seconds[ALLREDUCE][6] > 119
 
 
+def test_what_happens_during_a_hang_changes_nothing_that_was_before():
+    """Ranks that wait in all-reduce went in when they did, whatever slows them down in later steps."""
+    run = Run().start("hang", target={"rank": 5}).wait(60)
+    before = run.engine.current_phase(run.engine.now)
+    run.start("straggler", target={"rank": 3}, severity=20).wait(1)
+    np.testing.assert_array_equal(run.engine.current_phase(run.engine.now), before)
+
+
+def test_a_gpu_that_is_lost_during_a_hang_is_waited_for_after_it():
+    """In the all-reduce, with the others: the step ends when it is back, and not before."""
+    run = Run().start("hang", target={"rank": 5}).wait(60)
+    hang, steps = run.fault, run.engine.totals.steps
+    run.start("gpu_lost", target={"rank": 9}).wait(10)
+    run.engine.board.stop(hang.id)
+    assert run.wait(30).engine.totals.steps == steps
+    run.stop()
+    totals = run.wait(30).engine.totals
+    assert totals.steps > steps + 80
+    assert totals.phase_seconds[DATA_WAIT][5] == pytest.approx(70, abs=5)
+    assert totals.phase_seconds[ALLREDUCE][6] == pytest.approx(100, abs=5)
+    assert totals.phase_seconds.sum(axis=0) == pytest.approx(run.engine.now - EPOCH, abs=1.0)
+
+
 def test_a_lost_gpu_has_no_series_but_its_xid_and_its_rank_has_none():
     """Absent, not 0; with the fault's end they are back."""
     run = Run().start("gpu_lost", target={"rank": 9}).wait(30)
