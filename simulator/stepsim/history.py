@@ -71,12 +71,7 @@ def write_history(
     out.mkdir(parents=True, exist_ok=True)
     end = float(round((now or time.time()) + LEAD_SECONDS))
     start = end - 3600 * hours * min(1.0, FULL_LENGTH_RANKS / job.ranks)
-    levels = rule_levels(yaml.safe_load(rules.read_text(encoding="utf-8")))
-    for number, level in enumerate(levels, 1):
-        (out / f"recording-{number}.yml").write_text(yaml.safe_dump(level, sort_keys=False), encoding="utf-8")
-    (out / "empty.yml").write_text("global: {}\n", encoding="utf-8")
-    (out / "start").write_text(f"{start:.0f}", encoding="utf-8")
-    (out / "end").write_text(f"{end:.0f}", encoding="utf-8")
+    write_rules(rules, out, start, end)
 
     board = FaultBoard(job)
     engine = Engine(job, board, seed=seed, now=start)
@@ -88,6 +83,16 @@ def write_history(
         kept = known if known and known.run == job.run else SavedState(run=job.run)
         save_state(state_file, replace(kept, checkpoint=engine.learner.checkpoint, until=end))
     console.print(f"{engine.totals.steps:,} steps of {job.run}, until {time.ctime(end)}: {out}", highlight=False)
+
+
+def write_rules(rules: Path, out: Path, start: float, end: float) -> None:
+    """What load-history.sh needs beside the samples: the recording rules by level, a config without any, and the span."""
+    levels = rule_levels(yaml.safe_load(rules.read_text(encoding="utf-8")))
+    for number, level in enumerate(levels, 1):
+        (out / f"recording-{number}.yml").write_text(yaml.safe_dump(level, sort_keys=False), encoding="utf-8")
+    (out / "empty.yml").write_text("global: {}\n", encoding="utf-8")
+    (out / "start").write_text(f"{start:.0f}", encoding="utf-8")
+    (out / "end").write_text(f"{end:.0f}", encoding="utf-8")
 
 
 def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:

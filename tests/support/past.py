@@ -28,26 +28,34 @@ def prometheus_with(job, folder, *, minutes, incidents=(), further="", monkeypat
         history.Incident(fault=fault, begins=begins / minutes, lasts=lasts / minutes) for fault, begins, lasts in incidents
     ])  # fmt: skip
     monkeypatch.setattr(history, "FULL_LENGTH_RANKS", job.ranks)
-    past, data = folder / "past", folder / "data"
-    data.mkdir()
+    past = folder / "past"
     history.write_history(
         job, past, seed=5, hours=minutes / 60, rules=RULES / "recording.yml", console=Console(quiet=True), now=EPOCH
     )
     began = float((past / "start").read_text())
     _append(past / "history.om", further, began)
     (past / "recording-9.yml").write_text(yaml.safe_dump(_alerts_as_series()), encoding="utf-8")
+    with prometheus_on(past, past / "empty.yml") as url:
+        yield url, began
+
+
+@contextmanager
+def prometheus_on(past, config):
+    """Its URL, once it holds the past in that folder, loaded as the lab's is."""
+    data = past.with_name("data")
+    data.mkdir()
     port, loading = free_ports(2)
     done = subprocess.run(["sh", str(ROOT / "prometheus/load-history.sh"), str(past), str(data), str(loading)],
                           capture_output=True, text=True, check=False)  # fmt: skip
-    assert "history: loaded" in done.stdout, done.stdout + done.stderr
+    assert "history: loaded" in done.stdout, done.stdout + done.stderr + (past / "promtool.log").read_text()[-2000:]
     url = f"http://127.0.0.1:{port}"
-    options = {"config.file": past / "empty.yml", "storage.tsdb.path": data, "log.level": "error", "query.lookback-delta": "20s",
-               "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
+    options = {"config.file": config, "storage.tsdb.path": data, "storage.tsdb.retention.time": "100y", "log.level": "error",
+               "query.lookback-delta": "20s", "web.listen-address": f"127.0.0.1:{port}"}  # fmt: skip
     command = ["prometheus", *(f"--{name}={value}" for name, value in options.items())]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         poll_until(lambda: _ready(url), "Prometheus is ready", 30)
-        yield url, began
+        yield url
     finally:
         process.terminate()
         process.wait(10)
