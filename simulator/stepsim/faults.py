@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from stepsim.draws import FloatArray
 from stepsim.job import Job
 from stepsim.params import OUTAGE_PERIOD_SECONDS, Params
 
@@ -76,6 +77,12 @@ def fault(
     return enter
 
 
+def _factor(ranks: Ranks, severity: float) -> FloatArray:
+    """Of each rank: 1 for those that are not struck, shape (ranks,)."""
+    factor: FloatArray = np.where(ranks, severity, 1.0)
+    return factor
+
+
 # Computing ------------------------------------------------------------------------------------------------------------
 
 
@@ -88,7 +95,7 @@ def fault(
     ),
 )  # fmt: skip
 def straggler(params: Params, ranks: Ranks, severity: float) -> Params:
-    return replace(params, compute_scale=np.where(ranks, params.compute_scale * severity, params.compute_scale))
+    return replace(params, compute_scale=params.compute_scale * _factor(ranks, severity))
 
 
 @fault(
@@ -101,7 +108,7 @@ def straggler(params: Params, ranks: Ranks, severity: float) -> Params:
     ),
 )  # fmt: skip
 def thermal_throttle(params: Params, ranks: Ranks, severity: float) -> Params:
-    return replace(params, thermal_scale=np.where(ranks, params.thermal_scale * severity, params.thermal_scale))
+    return replace(params, thermal_scale=params.thermal_scale * _factor(ranks, severity))
 
 
 @fault(
@@ -202,7 +209,7 @@ def data_starvation(params: Params, ranks: Ranks, severity: float) -> Params:
     ),
 )  # fmt: skip
 def storage_node_slow(params: Params, ranks: Ranks, severity: float) -> Params:
-    return replace(params, read_scale=np.where(ranks, params.read_scale * severity, params.read_scale))
+    return replace(params, read_scale=params.read_scale * _factor(ranks, severity))
 
 
 @fault(
@@ -227,7 +234,7 @@ def storage_outage(params: Params, ranks: Ranks, severity: float) -> Params:
     ),
 )  # fmt: skip
 def cpu_starvation(params: Params, ranks: Ranks, severity: float) -> Params:
-    return replace(params, cpu_speed=np.where(ranks, params.cpu_speed * severity, params.cpu_speed))
+    return replace(params, cpu_speed=params.cpu_speed * _factor(ranks, severity))
 
 
 @fault(
@@ -278,7 +285,7 @@ def _needs_a_better_way(job: Job) -> str | None:
 def network_degradation(params: Params, ranks: Ranks, severity: float) -> Params:
     if ranks.all():  # congestion: the links themselves are as fast as ever
         return params.with_job("network", nic_bytes_per_second=params.job.network.nic_bytes_per_second / severity)
-    return replace(params, nic_scale=np.where(ranks, params.nic_scale / severity, params.nic_scale))
+    return replace(params, nic_scale=params.nic_scale / _factor(ranks, severity))
 
 
 RDMA_GB = 50.0
@@ -389,4 +396,4 @@ def loss_plateau(params: Params, ranks: Ranks, severity: float) -> Params:
     ),
 )  # fmt: skip
 def silent_corruption(params: Params, ranks: Ranks, severity: float) -> Params:
-    return replace(params, gradient_scale=np.where(ranks, params.gradient_scale * severity, params.gradient_scale))
+    return replace(params, gradient_scale=params.gradient_scale * _factor(ranks, severity))

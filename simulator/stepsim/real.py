@@ -24,7 +24,7 @@ from stepscope.peers import Puller, fetch, file_sd
 from stepsim.board import Board
 from stepsim.catalogue import catalogue
 from stepsim.diagnoser import DIAGNOSIS, Diagnoser
-from stepsim.faults import Fault, Severity
+from stepsim.faults import FAULTS, Fault, Severity
 from stepsim.pages import target
 from stepsim.recent import Recent, Sample
 from stepsim.truth import TRUTH, Truth
@@ -52,8 +52,7 @@ REAL_FAULTS: dict[str, Fault] = {
             name="data_starvation", targets=("run",),
             description="One sample in 200 stalls in its loader worker, for a heavy-tailed time: the late rank differs from "
             "step to step.",
-            severity=Severity(meaning="scale of the stalls in seconds: the shortest one",
-                              neutral=0.0, low=0.0, high=10.0, mild=0.3, plain=1.0, severe=2.0),
+            severity=FAULTS["data_starvation"].severity,
         ),
         Fault(
             name="gradient_explosion", targets=("run",),
@@ -66,8 +65,7 @@ REAL_FAULTS: dict[str, Fault] = {
             name="loss_plateau", targets=("run",),
             description="Updates no longer reach the weights: after each of them the old weights are put back. The loss stops "
             "falling, at full speed.",
-            severity=Severity(meaning="share of an update that reaches the weights", neutral=1.0, low=0.0, high=1.0, mild=0.05,
-                              plain=0.0, severe=0.0),
+            severity=FAULTS["loss_plateau"].severity,
         ),
         Fault(
             name="checkpoint_stall", targets=("run",),
@@ -79,14 +77,13 @@ REAL_FAULTS: dict[str, Fault] = {
         Fault(
             name="gc_pause", targets=("run",),
             description="The hosts pause between steps now and then, each rank at other steps.",
-            severity=Severity(meaning="mean length of a pause in seconds; one in 100 of a rank's steps has one",
-                              neutral=0.0, low=0.0, high=30.0, mild=0.25, plain=0.5, severe=2.0),
+            severity=FAULTS["gc_pause"].severity,
         ),
         Fault(
             name="hang", targets=("rank",),
             description="One rank stops before its next step, and all others wait in the all-reduce. Stopping the fault releases "
             "it; after 30 minutes gloo gives up, and the job starts anew.",
-            severity=Severity(meaning="1: the rank is stuck", neutral=0.0, low=0.0, high=1.0, mild=1.0, plain=1.0, severe=1.0),
+            severity=FAULTS["hang"].severity,
         ),
     )
 }  # fmt: skip
