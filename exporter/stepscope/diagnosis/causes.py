@@ -82,10 +82,10 @@ PORTS = Measure(what="slowest InfiniBand port's rate by the fastest's", unit="ra
                 query="min(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run}) / "
                       "max(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run})")  # fmt: skip
 LOSS = Measure(what="loss", unit="number", healthy="finite, and falling", query="max(training_loss{$run})")
-
+COMPUTE_IMBALANCE = Measure(what="the critical path's compute beyond the mean rank's", unit="ratio", healthy="below 8 %",
+                            query="run:training_compute_imbalance:ratio_rate1m{$run}")  # fmt: skip
 CONCENTRATION = Measure(what="largest rank's share of the lateness", unit="ratio", healthy="an equal share of all",
                         query="run:training_late_concentration:max_rank{$run}")  # fmt: skip
-
 OFTEN_LATE = Measure(what="how much more often than others one node's ranks come last", unit="ratio", healthy="below 18 %",
                      query="max(node:training_late_steps_excess:rate1m{$run})")  # fmt: skip
 
@@ -263,9 +263,7 @@ CAUSES: dict[str, Cause] = {
         measures=(
             Measure(what="spread of the ranks' tokens per step", unit="ratio", healthy="below 0.2 %",
                     query="run:training_tokens_spread:ratio_rate1m{$run}"),
-            Measure(what="the critical path's compute beyond the mean rank's", unit="ratio", healthy="below 8 %",
-                    query="run:training_compute_imbalance:ratio_rate1m{$run}"),
-            CONCENTRATION,
+            COMPUTE_IMBALANCE, CONCENTRATION,
         ),
         look_alikes=("straggler", "jitter"),
     ),
@@ -273,9 +271,7 @@ CAUSES: dict[str, Cause] = {
         summary="Compute time varies on all ranks at equal work: every step waits for whoever is slowest.",
         lost="run:training_late_share:rate1m{$run}",
         measures=(
-            Measure(what="the critical path's compute beyond the mean rank's", unit="ratio", healthy="below 8 %",
-                    query="run:training_compute_imbalance:ratio_rate1m{$run}"),
-            CONCENTRATION,
+            COMPUTE_IMBALANCE, CONCENTRATION,
         ),
         look_alikes=("straggler", "sequence_imbalance"),
         tell=CONCENTRATION,
