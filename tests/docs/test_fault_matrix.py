@@ -1,62 +1,53 @@
 """The fault matrix is measured, up to date, and says what the lab is for."""
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
 
 import pytest
 
+from fault_matrix.columns import COLUMNS, THEMES
+from fault_matrix.look_alikes import LOOK_ALIKES
+from fault_matrix.measuring import SETUPS
+from fault_matrix.rows import row as row_of
+from fault_matrix.rows import setup_of
+from fault_matrix.tables import alerts, impossible
+from faults import FILE, PICTURE, page, picture
 from stepsim.faults import FAULTS
 
-DOCS = Path(__file__).parents[2] / "docs"
 COMPUTING = ("straggler", "thermal_throttle", "power_cap", "sequence_imbalance", "jitter", "memory_bound")
 FED = ("data_starvation", "storage_node_slow", "cpu_starvation", "pcie_downgrade")
 
 
 @pytest.fixture(scope="module")
-def script():
-    spec = importlib.util.spec_from_file_location("faults_script", DOCS / "faults.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
-@pytest.fixture(scope="module")
-def measured(script):
+def measured():
     """By fault: its row, and the healthy one that it is held against."""
-    return {
-        name: (script.row(setup, name), script.row(setup, None)) for setup in script.SETUPS for name in setup.faults
-    }
+    return {name: (row_of(setup, name), row_of(setup, None)) for setup in SETUPS for name in setup.faults}
 
 
-def test_page_and_picture_are_what_the_generator_writes(script):
+def test_page_and_picture_are_what_the_generator_writes():
     """``make generate`` changes nothing."""
-    assert (DOCS / "faults.md").read_text(encoding="utf-8") == script.page()
-    assert script.PICTURE.read_text(encoding="utf-8") == script.picture()
+    assert FILE.read_text(encoding="utf-8") == page()
+    assert PICTURE.read_text(encoding="utf-8") == picture()
 
 
-def test_every_fault_has_an_alert_with_a_runbook_and_a_row_in_each_table(script, measured):
+def test_every_fault_has_an_alert_with_a_runbook_and_a_row_in_each_table(measured):
     """Neither catalogue nor matrix leaves one out."""
-    assert measured.keys() == FAULTS.keys() == script.alerts().keys()
-    page = (DOCS / "faults.md").read_text(encoding="utf-8")
-    assert {name: page.count(f"\n| `{name}` | ") for name in FAULTS} == dict.fromkeys(FAULTS, 1 + len(script.THEMES))
-    assert [alert for alert in script.alerts().values() if not (DOCS / f"runbooks/{alert}.md").exists()] == []
+    assert measured.keys() == FAULTS.keys() == alerts().keys()
+    written = page()
+    assert {name: written.count(f"\n| `{name}` | ") for name in FAULTS} == dict.fromkeys(FAULTS, 1 + len(THEMES))
+    assert [alert for alert in alerts().values() if not (FILE.parent / f"runbooks/{alert}.md").exists()] == []
 
 
-def test_every_fault_moves_something(script, measured):
+def test_every_fault_moves_something(measured):
     """By the rule on the page."""
     for name, (row, healthy) in measured.items():
-        assert any(column.moved(row[key], healthy[key]) for key, column in script.COLUMNS.items()), name
+        assert any(column.moved(row[key], healthy[key]) for key, column in COLUMNS.items()), name
 
 
-def test_every_column_moves_for_at_least_one_fault(script, measured):
+def test_every_column_moves_for_at_least_one_fault(measured):
     """One that never does would only take up room."""
     still = [
         key
-        for key, column in script.COLUMNS.items()
+        for key, column in COLUMNS.items()
         if not any(column.moved(row[key], healthy[key]) for row, healthy in measured.values())
     ]
     assert still == []
@@ -88,10 +79,10 @@ def test_utilization_shows_one_data_fault_only(measured):
 
 
 @pytest.mark.parametrize("fault", ["gradient_explosion", "loss_plateau", "silent_corruption"])
-def test_what_goes_wrong_in_learning_leaves_the_hardware_as_it_was(script, measured, fault):
+def test_what_goes_wrong_in_learning_leaves_the_hardware_as_it_was(measured, fault):
     """Not a digit of any series of time, GPU, host or network differs, and something of learning does."""
     row, healthy = measured[fault]
-    *others, learning = (theme.columns for theme in script.THEMES)
+    *others, learning = (theme.columns for theme in THEMES)
     assert [column.key for columns in others for column in columns if row[column.key] != healthy[column.key]] == []
     assert any(column.moved(row[column.key], healthy[column.key]) for column in learning)
 
@@ -136,27 +127,27 @@ def test_the_mean_rank_hides_what_the_critical_path_shows(measured, fault, phase
     assert 0 < on_average < on_path / 8
 
 
-def test_the_numbers_tell_every_pair_of_look_alikes_apart(script, measured):
+def test_the_numbers_tell_every_pair_of_look_alikes_apart(measured):
     """Each of them differs between the two, by the rule on the page."""
     alike = [
         (pair.one, pair.other, key)
-        for pair in script.LOOK_ALIKES
+        for pair in LOOK_ALIKES
         for key in pair.columns
-        if not script.COLUMNS[key].moved(measured[pair.one][0][key], measured[pair.other][0][key])
+        if not COLUMNS[key].moved(measured[pair.one][0][key], measured[pair.other][0][key])
     ]
     assert alike == []
 
 
-def test_a_second_measurement_gives_the_same_numbers(script):
+def test_a_second_measurement_gives_the_same_numbers():
     """Nothing depends on when or where it is run."""
     for fault in ("straggler", "data_starvation", "gradient_explosion"):
-        setup = script.setup_of(fault)
-        assert repr(script.row.__wrapped__(setup, fault)) == repr(script.row(setup, fault))
+        setup = setup_of(fault)
+        assert repr(row_of.__wrapped__(setup, fault)) == repr(row_of(setup, fault))
 
 
-def test_the_page_tells_which_jobs_cannot_have_a_fault(script):
+def test_the_page_tells_which_jobs_cannot_have_a_fault():
     """And why, in the words of the fault list."""
-    lines = script.impossible().splitlines()
+    lines = impossible().splitlines()
     assert [line.split("`")[1] for line in lines] == ["network_degradation", "nccl_fallback"]
     assert "`laptop`" in lines[0]
     assert "nothing crosses a network" in lines[0]

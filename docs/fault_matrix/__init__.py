@@ -1,0 +1,1 @@
+"""Which series each fault moves, measured: what docs/faults.py writes down."""
