@@ -18,6 +18,16 @@ from stepsim.practice.scenario import Scenario
 SHAPES = ("seeds", "quiet_hours", "ranks", "scrape", "incidents", "distractors", "job")
 """What of a drill the data depend on."""
 
+SIMULATES = """
+stepscope.critical_path stepscope.exposition stepscope.metrics stepscope.mfu stepscope.phases stepscope.record
+stepscope.referee stepscope.totals
+stepsim.accelerators stepsim.board stepsim.collectives stepsim.draws stepsim.engine stepsim.faults stepsim.fleet
+stepsim.job stepsim.learning stepsim.loader stepsim.model stepsim.pages stepsim.params stepsim.power stepsim.probes
+stepsim.telemetry stepsim.timeline
+stepsim.practice.drill stepsim.practice.recording stepsim.practice.scenario
+"""
+"""The modules that data depend on."""
+
 
 def lab_rules() -> dict[str, Any]:
     """The content of the lab's recording.yml, from the package or from the project's folder."""
@@ -47,12 +57,10 @@ def file_of(scenario: Scenario, folder: Path) -> Path:
 
 @cache
 def _version() -> str:
-    """Of all that simulates: the same sources give the same data."""
-    ours = Path(__file__).parent
+    """Of what simulates: the same sources give the same data."""
+    packages = {"stepscope": Path(stepscope.__path__[0]), "stepsim": Path(__file__).parents[1]}
     digest = hashlib.sha256()
-    for folder in (Path(stepscope.__path__[0]), ours.parent):
-        for file in sorted(folder.glob("*.py")):
-            digest.update(file.read_bytes())
-    for name in ("drill", "scenario", "recording"):
-        digest.update((ours / f"{name}.py").read_bytes())
+    for module in SIMULATES.split():
+        package, _, name = module.partition(".")
+        digest.update((packages[package] / f"{name.replace('.', '/')}.py").read_bytes())
     return digest.hexdigest()
