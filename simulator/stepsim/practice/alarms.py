@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepsim.practice.exact import Labels, Moments
-
-PAGES = ("page", "critical", "")
-"""Severities that wake somebody up; no severity does, too. All others open a ticket."""
+from stepsim.practice.rule_file import Kind, kind_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,8 +28,7 @@ class Alarm:
     """Episodes of one alert in one run, merged where they overlap or follow without a gap: 64 ranks make one."""
 
     name: str
-    kind: str
-    """``page`` or ``ticket``."""
+    kind: Kind
     episodes: tuple[Episode, ...]
 
     @property
@@ -42,10 +39,6 @@ class Alarm:
     def ends(self) -> float | None:
         ends = [episode.ends for episode in self.episodes if episode.ends is not None]
         return max(ends) if len(ends) == len(self.episodes) else None
-
-
-def kind_of(labels: Mapping[str, str]) -> str:
-    return "page" if labels.get("severity", "") in PAGES else "ticket"
 
 
 def episodes(firing: Moments, every: float) -> list[Episode]:
@@ -64,7 +57,7 @@ def _unbroken(labels: Labels, moments: list[float], every: float) -> Iterable[Ep
 
 def alarms(firing: Moments, *, every: float, last: float) -> list[Alarm]:
     """In order of time. ``last``: the last evaluation; what fires then has not ended."""
-    grouped: dict[tuple[str, str, str], list[list[Episode]]] = defaultdict(list)
+    grouped: dict[tuple[str, Kind, str], list[list[Episode]]] = defaultdict(list)
     for episode in episodes(firing, every):
         if episode.ends is not None and episode.ends > last:
             episode = Episode(labels=episode.labels, begins=episode.begins, ends=None)
@@ -76,8 +69,8 @@ def alarms(firing: Moments, *, every: float, last: float) -> list[Alarm]:
             groups.append([episode])
     merged = [
         Alarm(name=name, kind=kind, episodes=tuple(group))
-        for (name, kind, _), all_ in grouped.items()
-        for group in all_
+        for (name, kind, _), groups in grouped.items()
+        for group in groups
     ]
     return sorted(merged, key=lambda alarm: (alarm.begins, alarm.name))
 

@@ -25,8 +25,6 @@ GPUS_PER_NODE = 8
 ACCELERATOR = "A100 SXM"
 """Its steps take a second: a day of them is simulated in a third of the time that an H100's would take."""
 
-Kind = Literal["page", "ticket"]
-
 
 def _seconds(value: Any) -> Any:
     return parse_duration(value) if isinstance(value, str) else value

@@ -42,7 +42,7 @@ def evaluate(
     """What each expression gives while the rules are evaluated ``every`` so many seconds. ``lab`` is the content of the
     lab's recording.yml, of which only what is needed is evaluated. Raises ``EngineError``; ``RuleFileError`` where the
     rules fail at run time."""
-    read = [*exprs, *(rule.expr for rule in (*rules.alerts, *rules.records))] if rules else list(exprs)
+    read = [*exprs, *rules.exprs()] if rules else list(exprs)
     recorded = recorded_for(read, lab)
     names = names_in([*read, *(rule["expr"] for rule in recorded)], recording.names())
     with tempfile.TemporaryDirectory(prefix="stepscope-") as folder:

@@ -210,17 +210,15 @@ class _Play:
         """All series, in the layout's order."""
         pieces: list[tuple[slice, FloatArray]] = []
         for (source, node), (_, served) in zip(self.pages.names(), self.pages.served(), strict=True):
-            there = source not in JOB_PAGES or moment >= self.down_until
-            pieces.append(
-                (layout.place(source + node, "up", (), lambda s=source, n=node: [_up(s, n)]), np.array([float(there)]))
-            )
+            of_the_job = source in JOB_PAGES
+            there = not of_the_job or moment >= self.down_until
+            pieces.append((layout.place(source + node, "up", (), partial(_up, source, node)), np.array([float(there)])))
             for metric, blocks in served.read() if there else ():
-                goes_on = metric.kind == "counter" and source not in JOB_PAGES
                 for labels, column in blocks:
-                    where = layout.place(
-                        source + node, metric.name, labels, partial(_keys, served.page, metric, labels)
-                    )
-                    pieces.append((where, self._since_boot(where, _numbers(column)) if goes_on else _numbers(column)))
+                    keys = partial(_keys, served.page, metric, labels)
+                    where, numbers = layout.place(source + node, metric.name, labels, keys), _numbers(column)
+                    goes_on = metric.kind == "counter" and not of_the_job
+                    pieces.append((where, self._since_boot(where, numbers) if goes_on else numbers))
         self.shot = np.full(len(layout.keys), STALE)
         for where, numbers in pieces:
             self.shot[where] = numbers
@@ -230,9 +228,9 @@ class _Play:
         return numbers + self.counted[where] if where.stop <= len(self.counted) else numbers
 
 
-def _up(source: str, node: str) -> str:
+def _up(source: str, node: str) -> list[str]:
     labels = ",".join(f'{name}="{value}"' for name, value in target_labels(source, node).items())
-    return f"up{{{labels}}}"
+    return [f"up{{{labels}}}"]
 
 
 def _keys(page: Page, metric: Metric, labels: tuple[str, ...]) -> list[str]:

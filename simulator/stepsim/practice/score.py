@@ -179,20 +179,28 @@ def _excused(alarm: Alarm, incidents: Sequence[Struck]) -> bool:
 
 def _judged(incident: Struck, visible: float, alarms: tuple[Alarm, ...], seed: int, every: float) -> Judged:
     hit = alarms[0] if alarms else None
-    told = {"incident": incident, "seed": seed, "visible": visible, "hit": hit, "alarms": alarms}
     culprit = _culprit(incident, alarms) if _culprit_label(incident)[0] else None
-    if hit is None:
-        return Judged(**told, delay_seconds=None, reset_seconds=None, delay=0.0,
-                      culprit=None if culprit is None else 0.0, reset=0.0)  # fmt: skip
-    seen = _evaluated(visible if isfinite(visible) else incident.begins, every)
-    delay = max(0.0, hit.begins - seen)
-    over = _evaluated(incident.ends, every)
-    lasting = hit.ends is not None and hit.ends >= incident.ends
-    reset = max(0.0, (hit.ends or 0.0) - over) if lasting else None
+    delay, reset = (_delay(incident, visible, hit, every), _reset(incident, hit, every)) if hit else (None, None)
     return Judged(
-        **told, delay_seconds=delay, reset_seconds=reset, delay=_clamped(1 - delay / incident.detect_within), culprit=culprit,
-        reset=0.0 if reset is None else _clamped(1 - reset / incident.reset_within),
+        incident=incident, seed=seed, visible=visible, hit=hit, alarms=alarms, delay_seconds=delay, reset_seconds=reset,
+        delay=_left_of(incident.detect_within, delay), culprit=culprit, reset=_left_of(incident.reset_within, reset),
     )  # fmt: skip
+
+
+def _delay(incident: Struck, visible: float, hit: Alarm, every: float) -> float:
+    seen = visible if isfinite(visible) else incident.begins
+    return max(0.0, hit.begins - _evaluated(seen, every))
+
+
+def _reset(incident: Struck, hit: Alarm, every: float) -> float | None:
+    if hit.ends is None or hit.ends < incident.ends:
+        return None
+    return max(0.0, hit.ends - _evaluated(incident.ends, every))
+
+
+def _left_of(allowed: float, taken: float | None) -> float:
+    """The share of the time that was allowed; 0 where nothing came of it."""
+    return 0.0 if taken is None else max(0.0, 1 - taken / allowed)
 
 
 def _culprit(incident: Struck, alarms: Iterable[Alarm]) -> float:
@@ -221,10 +229,6 @@ def _healthy(incidents: Sequence[Struck], seconds: float) -> float:
         covered += max(0.0, ends - max(at, one.begins))
         at = max(at, ends)
     return seconds - covered
-
-
-def _clamped(share: float) -> float:
-    return min(1.0, max(0.0, share))
 
 
 def _mean(values: Sequence[float]) -> float:
