@@ -92,7 +92,7 @@ class Board:
         self._job, self.faults = job, faults
         self.impossible: Mapping[str, str] = {}
         """Faults that this job cannot have, and why."""
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._active = {fault.id: fault for fault in active}
         self.changed: Callable[[], None] = lambda: None
 
@@ -102,7 +102,7 @@ class Board:
         The same fault on the same target is replaced: starting it twice does not double it.
         """
         fault = self.check(request, now)
-        with self._lock:
+        with self.lock:
             for other in list(self._active.values()):
                 if (other.fault, other.target) == (fault.fault, fault.target):
                     del self._active[other.id]
@@ -111,24 +111,24 @@ class Board:
         return fault
 
     def stop(self, fault_id: str) -> None:
-        with self._lock:
+        with self.lock:
             if fault_id not in self._active:
                 raise UnknownFaultId(fault_id)
             del self._active[fault_id]
         self.changed()
 
     def stop_all(self) -> None:
-        with self._lock:
+        with self.lock:
             self._active.clear()
         self.changed()
 
     def active(self) -> list[ActiveFault]:
-        with self._lock:
+        with self.lock:
             return list(self._active.values())
 
     def expire(self, now: float) -> None:
         """End the faults whose time is over."""
-        with self._lock:
+        with self.lock:
             for fault in [fault for fault in self._active.values() if fault.over(now)]:
                 del self._active[fault.id]
 

@@ -6,7 +6,8 @@ does not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,58 +19,47 @@ BLOCK_NUMBERS = 4096
 
 
 class Draws:
-    """Each ``next_…`` returns a row of shape (ranks,) for one step."""
+    """Each ``next_…`` returns a row of shape (ranks,) for one step. A deep copy goes on with the same numbers."""
 
     def __init__(self, seed: int | tuple[int, ...], ranks: int) -> None:
-        jitter, read, stall, learning, pause, tokens, gradient = np.random.SeedSequence(seed).spawn(7)
-        self._ranks = ranks
-        self._jitter = self._rows(np.random.default_rng(jitter).standard_normal)
-        self._read = self._rows(np.random.default_rng(read).standard_normal)
-        self._stall = self._rows(np.random.default_rng(stall).random)
-        self._pause = self._rows(np.random.default_rng(pause).random)
-        self._tokens = self._rows(np.random.default_rng(tokens).standard_normal)
-        self._gradient = self._rows(np.random.default_rng(gradient).standard_normal)
-        self.learning = Scalars(np.random.default_rng(learning))
-
-    def _rows(self, draw: Callable[[tuple[int, int]], FloatArray]) -> Iterator[FloatArray]:
-        steps = max(4, BLOCK_NUMBERS // self._ranks)
-        while True:
-            yield from draw((steps, self._ranks))
-
-    def next_jitter(self) -> FloatArray:
+        rows = max(4, BLOCK_NUMBERS // ranks)
+        jitter, read, stall, learning, pause, tokens, gradient = map(
+            np.random.default_rng, np.random.SeedSequence(seed).spawn(7)
+        )
+        self.next_jitter = Blocks(jitter.standard_normal, (rows, ranks)).next
         """Standard normal."""
-        return next(self._jitter)
-
-    def next_read(self) -> FloatArray:
+        self.next_read = Blocks(read.standard_normal, (rows, ranks)).next
         """Standard normal."""
-        return next(self._read)
-
-    def next_stall(self) -> FloatArray:
+        self.next_stall = Blocks(stall.random, (rows, ranks)).next
         """Uniform in [0, 1)."""
-        return next(self._stall)
-
-    def next_pause(self) -> FloatArray:
+        self.next_pause = Blocks(pause.random, (rows, ranks)).next
         """Uniform in [0, 1)."""
-        return next(self._pause)
-
-    def next_tokens(self) -> FloatArray:
+        self.next_tokens = Blocks(tokens.standard_normal, (rows, ranks)).next
         """Standard normal."""
-        return next(self._tokens)
-
-    def next_gradient(self) -> FloatArray:
+        self.next_gradient = Blocks(gradient.standard_normal, (rows, ranks)).next
         """Standard normal."""
-        return next(self._gradient)
+        self.learning = Scalars(learning)
+
+
+class Blocks:
+    """An endless stream that is drawn block by block, and handed out row by row."""
+
+    def __init__(self, draw: Callable[[tuple[int, ...]], FloatArray], shape: tuple[int, ...]) -> None:
+        self._draw, self._shape = draw, shape
+        self._block, self._taken = draw(shape), 0
+
+    def next(self) -> Any:
+        if self._taken == self._shape[0]:
+            self._block, self._taken = self._draw(self._shape), 0
+        self._taken += 1
+        return self._block[self._taken - 1]
 
 
 class Scalars:
     """Standard normal numbers one by one, for the learning dynamics of the whole run."""
 
     def __init__(self, generator: np.random.Generator) -> None:
-        self._numbers = self._stream(generator)
-
-    def _stream(self, generator: np.random.Generator) -> Iterator[float]:
-        while True:
-            yield from generator.standard_normal(1024).tolist()
+        self._next = Blocks(generator.standard_normal, (1024,)).next
 
     def normal(self) -> float:
-        return next(self._numbers)
+        return float(self._next())

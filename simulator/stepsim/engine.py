@@ -5,6 +5,7 @@ Time is seconds since the epoch, and advances only in ``advance``: in real time,
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from dataclasses import replace
@@ -40,7 +41,7 @@ class Engine:
         checkpoint: Weights | None = None,
         incidents: Incidents | None = None,
     ) -> None:
-        self.job, self.board, self.attempt, self.incidents = job, board, attempt, incidents
+        self.job, self.board, self.seed, self.attempt, self.incidents = job, board, seed, attempt, incidents
         self.lock = threading.Lock()
         self.now = now
         self.totals = FleetTotals(job.ranks)
@@ -75,6 +76,10 @@ class Engine:
             self._records = deque(
                 (end + seconds, replace(record, ended=record.ended + seconds)) for end, record in self._records
             )
+
+    def fork(self) -> Engine:
+        """A copy with a board of its own, which goes on with the same random numbers."""
+        return copy.deepcopy(self, {id(lock): threading.Lock() for lock in (self.lock, self.board.lock)})
 
     def next_event(self) -> float:
         """When the next step or window ends: until then ``advance`` has nothing to publish."""

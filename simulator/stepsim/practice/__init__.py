@@ -1,0 +1,1 @@
+"""Alert practice: drills, the two engines that judge rules on them, and the score."""

@@ -1,0 +1,66 @@
+"""Simulated data, kept between grades: one file per drill, seed and version of the simulator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import stepscope
+from stepsim.practice.recording import Recording, load, record
+from stepsim.practice.scenario import Scenario
+
+SHAPES = ("seeds", "quiet_hours", "ranks", "scrape", "incidents", "distractors", "job")
+"""What of a drill the data depend on."""
+
+SIMULATES = """
+stepscope.critical_path stepscope.exposition stepscope.metrics stepscope.mfu stepscope.phases stepscope.record
+stepscope.referee stepscope.totals
+stepsim.accelerators stepsim.board stepsim.collectives stepsim.draws stepsim.engine stepsim.faults stepsim.fleet
+stepsim.job stepsim.learning stepsim.loader stepsim.model stepsim.pages stepsim.params stepsim.power stepsim.probes
+stepsim.telemetry stepsim.timeline
+stepsim.practice.drill stepsim.practice.recording stepsim.practice.scenario
+"""
+"""The modules that data depend on."""
+
+
+def lab_rules() -> dict[str, Any]:
+    """The content of the lab's recording.yml, from the package or from the project's folder."""
+    installed = Path(str(files("stepsim"))) / "rules" / "recording.yml"
+    file = installed if installed.is_file() else Path(__file__).parents[3] / "prometheus" / "rules" / "recording.yml"
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return content
+
+
+def recording_of(scenario: Scenario, folder: Path) -> Recording:
+    """From the folder, or simulated and put there."""
+    file = file_of(scenario, folder)
+    if file.is_file():
+        return load(file)
+    made = record(scenario)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    made.save(file)
+    return made
+
+
+def file_of(scenario: Scenario, folder: Path) -> Path:
+    """Where its recording is kept. What other versions have left behind has other names."""
+    told = scenario.drill.model_dump(mode="json", include=set(SHAPES))
+    digest = hashlib.sha256(json.dumps([told, scenario.seed, _version()], sort_keys=True).encode()).hexdigest()
+    return folder / f"{scenario.drill.id}-{digest[:16]}.npz"
+
+
+@cache
+def _version() -> str:
+    """Of what simulates: the same sources give the same data."""
+    packages = {"stepscope": Path(stepscope.__path__[0]), "stepsim": Path(__file__).parents[1]}
+    digest = hashlib.sha256()
+    for module in SIMULATES.split():
+        package, _, name = module.partition(".")
+        digest.update((packages[package] / f"{name.replace('.', '/')}.py").read_bytes())
+    return digest.hexdigest()
