@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import promql_parser
 from promql_parser import BinaryExpr, Expr
 
-from stepsim.practice.data import lab_rules, recording_of
-from stepsim.practice.exact import Samples, evaluate
+from stepsim.practice.exact import Samples
 from stepsim.practice.lint.tree import bare, is_comparison, number, operator, text
 from stepsim.practice.rule_file import Alert, RuleFile
-from stepsim.practice.scenario import Scenario
 
 SETS = ("and", "unless", "or")
 
@@ -38,26 +34,25 @@ class Dead:
 
     alert: str
     why: str
-    sides: tuple[Side, ...]
 
 
-def explain(
-    pool: ProcessPoolExecutor, scenarios: list[Scenario], rules: RuleFile, dead: frozenset[str], data: Path
-) -> list[Dead]:
-    """One word for each dead alert. Raises as ``exact.evaluate`` does."""
-    alerts = [alert for alert in rules.alerts if alert.name in dead]
-    parts = {alert.name: list(dict.fromkeys(_sides(promql_parser.parse(alert.expr)))) for alert in alerts}
-    exprs = sorted({part for found in parts.values() for part in found})
-    if not exprs:
-        return []
-    seeds = [pool.submit(_evaluated, scenario, rules, exprs, data) for scenario in scenarios]
-    found = [seed.result() for seed in seeds]
-    sides = {expr: _side(expr, [seed[expr] for seed in found]) for expr in exprs}
-    return [_dead(alert, [sides[part] for part in parts[alert.name]]) for alert in alerts]
+def sides_of(rules: RuleFile, dead: frozenset[str]) -> list[str]:
+    """The parts of dead expressions that are to be evaluated by themselves."""
+    return list(dict.fromkeys(part for alert in rules.alerts if alert.name in dead for part in _sides(_parsed(alert))))
 
 
-def _evaluated(scenario: Scenario, rules: RuleFile, exprs: list[str], data: Path) -> dict[str, Samples]:
-    return evaluate(recording_of(scenario, data), rules, exprs, every=scenario.drill.eval, lab=lab_rules())
+def explain(rules: RuleFile, dead: frozenset[str], seeds: list[dict[str, Samples]]) -> tuple[Dead, ...]:
+    """A word for each dead alert. ``seeds``: what ``sides_of`` gave on each."""
+    sides = {expr: _side(expr, [seed[expr] for seed in seeds]) for expr in sides_of(rules, dead)}
+    return tuple(
+        Dead(alert=alert.name, why=_why(_parsed(alert), [sides[part] for part in _sides(_parsed(alert))]))
+        for alert in rules.alerts
+        if alert.name in dead
+    )
+
+
+def _parsed(alert: Alert) -> Expr:
+    return bare(promql_parser.parse(alert.expr))
 
 
 def _side(expr: str, seeds: list[Samples]) -> Side:
@@ -75,10 +70,6 @@ def _sides(expr: Expr) -> Iterator[str]:
             if number(side) is None:
                 yield text(side)
                 yield from _sides(side)
-
-
-def _dead(alert: Alert, sides: list[Side]) -> Dead:
-    return Dead(alert=alert.name, why=_why(bare(promql_parser.parse(alert.expr)), sides), sides=tuple(sides))
 
 
 def _why(expr: Expr, sides: list[Side]) -> str:

@@ -48,10 +48,10 @@ class Part(BaseModel):
 
 class Seeds(Part):
     practice: list[Annotated[int, Field(ge=0)]] = Field(
-        [1, 2, 3], min_length=1, description="What a preview is judged on."
+        default=[1, 2, 3], min_length=1, description="What a preview is judged on."
     )
     sealed: int = Field(
-        3, ge=1, le=20, description="How many further ones a submission is judged on; they are not told."
+        default=3, ge=1, le=20, description="How many further ones a submission is judged on; they are not told."
     )
 
 
@@ -67,15 +67,15 @@ class Incident(Part):
 
     fault: str = Field(description="Its name in the catalogue.")
     target: Literal["rank", "node", "run"] | None = Field(
-        None, description="What it strikes; by default the fault's first kind."
+        default=None, description="What it strikes; by default the fault's first kind."
     )
-    severity: float | None = Field(None, description="By default the fault's plain one.")
+    severity: float | None = Field(default=None, description="By default the fault's plain one.")
     ramp: Duration = 0.0
     lasts: Positive = 1200.0
     flaps: Flaps | None = None
-    overlaps: bool = Field(False, description="It begins half-way through the incident before it.")
+    overlaps: bool = Field(default=False, description="It begins half-way through the incident before it.")
     expect: Literal["page", "ticket", "silence"] = Field(
-        "page", description="What a good rule does. Silence: whatever fires is a false alarm."
+        default="page", description="What a good rule does. Silence: whatever fires is a false alarm."
     )
     detect_within: Positive = 300.0
     reset_within: Positive = 300.0
@@ -88,7 +88,7 @@ class AlertRule(Part):
 
     alert: str
     expr: str
-    for_: str | None = Field(None, alias="for")
+    for_: str | None = Field(default=None, alias="for")
     keep_firing_for: str | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -106,15 +106,15 @@ class Drill(Part):
     title: str
     goal: str
     seeds: Seeds = Seeds.model_validate({})
-    quiet_hours: float = Field(12.0, gt=0, le=168, description="Healthy hours over all sealed seeds together.")
-    ranks: int = Field(16, ge=2, le=256, description="GPUs; a node has eight.")
+    quiet_hours: float = Field(default=12.0, gt=0, le=168, description="Healthy hours over all sealed seeds together.")
+    ranks: int = Field(default=16, ge=2, le=256, description="GPUs; a node has eight.")
     scrape: Positive = 15.0
     eval: Positive = 30.0
     incidents: list[Incident] = Field(min_length=1)
     distractors: list[Literal["checkpoint", "evaluation", "job_restart"]] = ["checkpoint", "evaluation"]
-    job: dict[str, Any] = Field({}, description="What differs from the preset, as in a job file.")
-    rules_budget: int = Field(4, ge=1, description="So many alert rules may be submitted.")
-    look_at: list[str] = Field([], description="Dashboards and queries to begin with.")
+    job: dict[str, Any] = Field(default={}, description="What differs from the preset, as in a job file.")
+    rules_budget: int = Field(default=4, ge=1, description="So many alert rules may be submitted.")
+    look_at: list[str] = Field(default=[], description="Dashboards and queries to begin with.")
     hints: list[str] = []
     debrief: str
     reference: list[AlertRule] = Field(min_length=1)

@@ -6,14 +6,15 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 from stepsim.practice.alarms import Alarm, alarms
 from stepsim.practice.data import lab_rules, recording_of
+from stepsim.practice.dead import Dead, explain, sides_of
 from stepsim.practice.drill import Drill
-from stepsim.practice.exact import firing
+from stepsim.practice.exact import Samples, evaluate, firing
 from stepsim.practice.rule_file import RuleFile
 from stepsim.practice.scenario import Scenario, draw_scenario
 from stepsim.practice.score import Score, SeedResult, judge, total
@@ -42,10 +43,16 @@ class DrillGrade:
     heard: tuple[Heard, ...]
     """By seed."""
     score: Score
+    dead: tuple[Dead, ...] = ()
+    """Alerts that no seed has heard, explained."""
+
+    @classmethod
+    def of(cls, drill: Drill, heard: Sequence[Heard]) -> DrillGrade:
+        return cls(drill=drill, heard=tuple(heard), score=total(one.result for one in heard))
 
     @property
-    def dead(self) -> frozenset[str]:
-        """Alerts that no seed has heard."""
+    def silent(self) -> frozenset[str]:
+        """Alerts whose expression never matched, on any seed."""
         return frozenset.intersection(*(one.silent for one in self.heard))
 
 
@@ -75,7 +82,23 @@ def grade(
         heard[number] = done.result()
         told(scenarios[number].drill.id)
     ordered = iter(heard[number] for number in range(len(scenarios)))
-    return [_graded(drill, tuple(next(ordered) for _ in seeds)) for drill, seeds in drills]
+    grades = [DrillGrade.of(drill, [next(ordered) for _ in seeds]) for drill, seeds in drills]
+    return [replace(one, dead=_explained(pool, one, rules, data)) for one in grades]
+
+
+def _explained(pool: ProcessPoolExecutor, grade: DrillGrade, rules: RuleFile, data: Path) -> tuple[Dead, ...]:
+    """Each side of the expressions that never matched, evaluated on every seed."""
+    exprs = sides_of(rules, grade.silent)
+    if not exprs:
+        return explain(rules, grade.silent, [])
+    return explain(
+        rules, grade.silent, list(pool.map(_sides, [(one.scenario, rules, exprs, data) for one in grade.heard]))
+    )
+
+
+def _sides(asked: tuple[Scenario, RuleFile, list[str], Path]) -> dict[str, Samples]:
+    scenario, rules, exprs, data = asked
+    return evaluate(recording_of(scenario, data), rules, exprs, every=scenario.drill.eval, lab=lab_rules())
 
 
 def hear(scenario: Scenario, rules: RuleFile, data: Path) -> Heard:
@@ -95,7 +118,3 @@ def heard_of(
     )
     return Heard(scenario=scenario, visible=visible, alarms=every, silent=frozenset(rule.name for rule in rules.alerts) - alive,
                  result=result)  # fmt: skip
-
-
-def _graded(drill: Drill, heard: tuple[Heard, ...]) -> DrillGrade:
-    return DrillGrade(drill=drill, heard=heard, score=total(one.result for one in heard))
