@@ -120,7 +120,7 @@ def test_a_classic_mistake_is_found_and_nothing_else(findings, expr, check):
         f"training_mfu_ratio < 0.1 and on (run, rank) {UTIL} > 0.9",
         f"{UTIL} > 0.95 and on (run) run:training_last_step_age_seconds:min > 60",
         'rank:training_culprit:share{phase="forward"} > 0.1',
-        "rank:training_missing:last10m",
+        "rank:training_missing:last1h",
         'up{job="dcgm"} == 0',
         "up == 0",
         "run:training_stall_seconds:min unless on (run) ALERTS{alertname=\"Other\"}",
