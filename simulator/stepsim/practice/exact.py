@@ -84,7 +84,7 @@ def _test(
     for key, values in recording.of(names):
         yield f"  - {{series: {_quoted(key)}, values: '{' '.join(_notation(values))}'}}\n"
     yield "  promql_expr_test:\n"
-    for moment in np.arange(0.0, recording.last + every / 2, every).tolist():
+    for moment in np.arange(0.0, recording.last + 1e-3, every).tolist():
         for expr in exprs:
             yield f"  - {{expr: {_quoted(expr)}, eval_time: {_shown(moment)}}}\n"
 
