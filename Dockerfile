@@ -10,6 +10,7 @@ COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY exporter exporter
 COPY simulator simulator
 COPY docs/runbooks docs/runbooks
+COPY prometheus/rules prometheus/rules
 RUN python3 -m pip install --no-cache-dir '.[nvml]' && mkdir /sd && chown 65534:65534 /sd
 COPY examples examples
 USER 65534:65534
@@ -23,8 +24,8 @@ COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY exporter exporter
 COPY simulator simulator
 COPY docs/runbooks docs/runbooks
-RUN python3 -m pip install --no-cache-dir '.[lab]' && mkdir /state /history /sd && chown 65534:65534 /state /history /sd
 COPY prometheus/rules prometheus/rules
+RUN python3 -m pip install --no-cache-dir '.[lab]' && mkdir /state /history /sd && chown 65534:65534 /state /history /sd
 USER 65534:65534
 ENV PYTHONUNBUFFERED=1
 EXPOSE 8000

@@ -43,7 +43,7 @@ def written(**changes):
 )
 def test_a_wrong_file_is_told_what_is_wrong_and_what_would_be_right(changes, said):
     """With its name and the key."""
-    with pytest.raises(DrillError, match="mine.yml") as refused:
+    with pytest.raises(DrillError, match=r"mine\.yml") as refused:
         read_drill(written(**changes), "mine.yml")
     assert said in str(refused.value)
 
@@ -51,7 +51,7 @@ def test_a_wrong_file_is_told_what_is_wrong_and_what_would_be_right(changes, sai
 @pytest.mark.parametrize("text", ["a: [", "- 1", ""])
 def test_what_is_no_mapping_is_refused(text):
     """Broken YAML, a list, nothing."""
-    with pytest.raises(DrillError, match="mine.yml"):
+    with pytest.raises(DrillError, match=r"mine\.yml"):
         read_drill(text, "mine.yml")
 
 
@@ -65,7 +65,7 @@ def test_a_drill_of_ones_own_is_a_file(tmp_path):
 
 def test_an_unknown_drill_is_told_which_there_are():
     """By id."""
-    with pytest.raises(DrillError, match="no drill 'stragler'; there are .*straggler"):
+    with pytest.raises(DrillError, match=r"no drill 'stragler'; there are .*straggler"):
         find_drill("stragler")
 
 

@@ -29,10 +29,8 @@ def rules_of(folder, *rules):
 
 
 def fired(recording, rules, every=15.0):
-    return {
-        dict(labels)["alertname"]: moments
-        for labels, moments in firing(recording, rules, every=every, lab=lab_rules())[0].items()
-    }
+    found, _ = firing(recording, rules, every=every, lab=lab_rules())
+    return {dict(labels)["alertname"]: moments for labels, moments in found.items()}
 
 
 def test_for_and_keep_firing_for_are_prometheuss_own(tmp_path):
@@ -112,7 +110,7 @@ def test_a_rule_that_fails_at_run_time_is_named(tmp_path):
 def test_without_promtool_it_is_said_where_it_comes_from(monkeypatch):
     """Not on the PATH."""
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EngineError, match="promtool is not on the PATH; .*apt-get install prometheus"):
+    with pytest.raises(EngineError, match=r"promtool is not on the PATH; .*apt-get install prometheus"):
         evaluate(recording_of(a=[1]), None, ["a"], every=15.0, lab=lab_rules())
 
 
