@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,21 +39,31 @@ def lab_rules() -> dict[str, Any]:
 
 
 def recording_of(scenario: Scenario, folder: Path) -> Recording:
-    """From the folder, or simulated and put there."""
+    """From the folder, or simulated and put there, in the place of what other versions have left."""
     file = file_of(scenario, folder)
     if file.is_file():
         return load(file)
     made = record(scenario)
-    file.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for other in folder.glob(f"{_prefix(scenario)}*"):
+        if not other.name.startswith(file.stem):
+            shutil.rmtree(other) if other.is_dir() else other.unlink(missing_ok=True)
     made.save(file)
     return made
 
 
 def file_of(scenario: Scenario, folder: Path) -> Path:
-    """Where its recording is kept. What other versions have left behind has other names."""
+    """Where its recording is kept."""
     told = scenario.drill.model_dump(mode="json", include=set(SHAPES))
-    digest = hashlib.sha256(json.dumps([told, scenario.seed, _version()], sort_keys=True).encode()).hexdigest()
-    return folder / f"{scenario.drill.id}-{digest[:16]}.npz"
+    return folder / f"{_prefix(scenario)}{_digest([told, scenario.seed, _version()])}.npz"
+
+
+def _prefix(scenario: Scenario) -> str:
+    return f"{scenario.drill.id}-{_digest([scenario.drill.id, scenario.seed])[:6]}-"
+
+
+def _digest(told: Any) -> str:
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
