@@ -77,6 +77,18 @@ def test_a_restart_takes_the_job_away_and_leaves_the_machines(played):
     assert 0 < steps[down.stop + 3] < steps[before]
 
 
+def test_a_gpu_that_is_lost_after_a_restart_is_absent_like_any_other():
+    """Its counters, too."""
+    drill = drill_of(incidents=[{"fault": "gpu_lost", "lasts": "5m"}], distractors=["job_restart"])
+    scenario = next(
+        one for one in (draw_scenario(drill, seed) for seed in range(20)) if one.restarts[0] < one.incidents[0].begins
+    )
+    recording, (incident,) = record(scenario), scenario.incidents
+    energy = row(recording, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", f'gpu="{incident.target["rank"]}"')
+    assert is_stale(energy[at(recording, incident.begins + 15) : at(recording, incident.ends)]).all()
+    assert not np.isnan(energy[: at(recording, incident.begins) - 1]).any()
+
+
 def test_the_culprit_computes_for_longer_while_the_incident_lasts(played):
     """By the factor of the fault."""
     scenario, recording = played

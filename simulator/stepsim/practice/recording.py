@@ -225,7 +225,9 @@ class _Play:
         return self.shot
 
     def _since_boot(self, where: slice, numbers: FloatArray) -> FloatArray:
-        return numbers + self.counted[where] if where.stop <= len(self.counted) else numbers
+        if where.stop > len(self.counted):
+            return numbers
+        return np.where(is_stale(numbers), STALE, numbers + self.counted[where])
 
 
 def _up(source: str, node: str) -> list[str]:
