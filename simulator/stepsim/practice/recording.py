@@ -225,9 +225,10 @@ class _Play:
         return self.shot
 
     def _since_boot(self, where: slice, numbers: FloatArray) -> FloatArray:
-        if where.stop > len(self.counted):
-            return numbers
-        return np.where(is_stale(numbers), STALE, numbers + self.counted[where])
+        if where.stop <= len(self.counted):
+            there = ~is_stale(numbers)
+            numbers[there] += self.counted[where][there]
+        return numbers
 
 
 def _up(source: str, node: str) -> list[str]:
