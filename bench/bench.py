@@ -28,6 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
+import practice
 import real
 from queries import committed, panels_of, shown
 from results import Result, timed
@@ -234,7 +235,7 @@ def serving(command: list[str], url: str, ready: str) -> Iterator[Running]:
         process.wait(10)
 
 
-MEASUREMENTS = (simulation, rendering, history, dashboards, scraping, *real.MEASUREMENTS)
+MEASUREMENTS = (simulation, rendering, history, dashboards, scraping, *practice.MEASUREMENTS, *real.MEASUREMENTS)
 
 
 def main() -> int:
