@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch>=2.6
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak pictures clean
+.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak practice-scores pictures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ bench: setup-all  ## measure speed; writes build/bench.json
 
 soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody
 	$(BIN)/python -m pytest tests/rules/test_quiet.py tests/real/test_quiet.py --quiet-hours 168 --quiet-minutes 10
+
+practice-scores: setup  ## grade all rule sets over all drills, and write the tables of docs/alert-practice.md
+	$(BIN)/python docs/practice_scores.py
 
 pictures: $(VENV)/.pictures  ## take a picture of every dashboard of a running Grafana, healthy and in each main fault
 	@$(BIN)/python grafana/pictures.py $(PICTURES_FLAGS)

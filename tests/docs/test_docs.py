@@ -52,6 +52,6 @@ def test_every_make_target_and_subcommand_of_the_readme_exists():
     for target in set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE)):
         assert f"\n{target}:" in makefile, target
     command = [sys.executable, "-m", "stepsim"]
-    for words in set(re.findall(r"\bstepscope (fault [a-z]+|simulate|history|lab)\b", README)):
+    for words in set(re.findall(r"\bstepscope ((?:fault|practice) [a-z]+|simulate|history|lab|grade)\b", README)):
         done = subprocess.run([*command, *words.split(), "--help"], capture_output=True, check=False)
         assert done.returncode == 0, words
