@@ -8,6 +8,7 @@ from stepscope.collectors import COLLECTORS
 from stepscope.metrics import NODE, RANK, RANK_INFO, REFEREE, RUN, TRAINING, Metric
 from stepscope.node import NODE as NODE_UP
 from stepsim.diagnoser import DIAGNOSIS
+from stepsim.practice.blind_result import PRACTICE
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 
@@ -35,9 +36,14 @@ SECTIONS = (
         DIAGNOSIS,
     ),
     ("Ground truth", "The lab's own endpoint, absent in blind mode. The run's labels are left out.", TRUTH),
+    (
+        "Blind drills",
+        "The lab's own endpoint: whether one is on, and what the last one that was revealed came to.",
+        PRACTICE,
+    ),
 )
 
-OWN_LABELS = ("The library about itself", "Diagnosis", "Ground truth")
+OWN_LABELS = ("The library about itself", "Diagnosis", "Ground truth", "Blind drills")
 """Sections whose metrics' labels are their own alone."""
 
 HEAD = """\

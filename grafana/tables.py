@@ -55,12 +55,20 @@ def stacked_bars(
 
 
 def table(
-    title: str, description: str, *targets: Json, unit: str, columns: Mapping[str, str], sort: str = "", **more: Any
+    title: str,
+    description: str,
+    *targets: Json,
+    unit: str,
+    columns: Mapping[str, str],
+    sort: str = "",
+    ascending: bool = False,
+    **more: Any,
 ) -> Json:
     """A table of instant queries, joined by the labels that they share.
 
     ``columns`` names what is shown, in order, and its headings: a label, ``Value`` where there is one query, or
-    ``Value #A``, ``Value #B`` and so on. ``sort`` is the heading of the column by which it is sorted, downwards.
+    ``Value #A``, ``Value #B`` and so on. ``sort`` is the heading of the column by which it is sorted,
+    downwards unless ``ascending``.
     """
     transformations: list[Json] = [
         {"id": "filterFieldsByName", "options": {"include": {"names": list(columns)}}},
@@ -78,7 +86,7 @@ def table(
     options = {
         "showHeader": True,
         "cellHeight": "sm",
-        **({"sortBy": [{"displayName": sort, "desc": True}]} if sort else {}),
+        **({"sortBy": [{"displayName": sort, "desc": not ascending}]} if sort else {}),
     }
     custom = {"align": "auto", "cellOptions": {"type": "auto"}, "inspect": False}
     return panel("table", title, description, targets, unit=unit, options=options, custom=custom,

@@ -17,12 +17,16 @@ from starlette.routing import Route
 
 from stepscope.diagnosis.wording import with_texts
 from stepscope.exposition import CONTENT_TYPE
+from stepscope.metrics import Metric
 from stepsim.alerts import AlertLog
 from stepsim.board import Board, FaultError, UnknownFaultId
 from stepsim.body import BadRequest, json_object
 from stepsim.diagnoser import Diagnoser
 from stepsim.guard import guarded
 from stepsim.pages import metrics_path
+from stepsim.practice.blind import Blind, Refused
+from stepsim.practice.blind_result import PRACTICE
+from stepsim.practice.routes import PracticeRoutes
 from stepsim.recent import Recent
 
 NO_PROMETHEUS = "nothing is diagnosed: no Prometheus was given, by --prometheus or STEPSCOPE_PROMETHEUS"
@@ -35,6 +39,10 @@ class Watched(Protocol):
     def board(self) -> Board: ...
     @property
     def recent(self) -> Recent: ...
+    @property
+    def practice(self) -> Blind | None:
+        """Blind drills, where the job can have them."""
+
     @property
     def failed(self) -> threading.Event:
         """Set when it died: the process ends then."""
@@ -61,6 +69,9 @@ class Published(Protocol):
     def targets(self, host: str) -> list[dict[str, Any]]:
         """For service discovery; ``host`` is the address that the caller reached us by."""
 
+    def add(self, source: str, table: tuple[Metric, ...], read: Any) -> None:
+        """A page of the lab's own, whose values are read from ``read``."""
+
 
 class Api:
     """The routes, over one live job."""
@@ -77,6 +88,7 @@ class Api:
         self._live, self._pages, self._clock, self._blind = live, pages, clock, blind
         self._diagnoser = diagnoser
         self._alerts = AlertLog()
+        self._practice = PracticeRoutes(live.practice, self._alerts, diagnoser)
 
     def routes(self) -> list[Route]:
         return [
@@ -97,6 +109,7 @@ class Api:
             Route("/runbooks/{alert}", self.runbook),
             Route("/alerts", self.list_alerts, methods=["GET"]),
             Route("/alerts", self.receive_alerts, methods=["POST"]),
+            *self._practice.routes(),
         ]
 
     # Routes that are not coroutines run in a worker thread: rendering never holds up the event loop.
@@ -135,6 +148,7 @@ class Api:
                 "diagnosis": diagnosis,
                 "undiagnosed": None if diagnosis else self._undiagnosed(),
                 "faults": self._visible_faults(),
+                "practice": self._practice.state(),
                 "alerts": self._alerts.firing(),
             }
         )
@@ -146,15 +160,18 @@ class Api:
         return JSONResponse(self._visible_faults())
 
     async def start_fault(self, request: Request) -> Response:
+        self._practice.refuse_by_hand()
         fault = await run_in_threadpool(self._live.board.start, await json_object(request), self._clock())
         return JSONResponse(fault.to_dict(), status_code=201, headers={"location": f"/faults/{fault.id}"})
 
     def stop_fault(self, request: Request) -> Response:
+        self._practice.refuse_by_hand()
         self._live.board.stop(request.path_params["fault_id"])
         return Response(status_code=204)
 
     def stop_all_faults(self, request: Request) -> Response:
         """By DELETE; by POST for dashboards, whose buttons know no other way to change anything."""
+        self._practice.refuse_by_hand()
         self._live.board.stop_all()
         return Response(status_code=204)
 
@@ -165,10 +182,12 @@ class Api:
         """Alertmanager's webhook. JSON alone is taken: a foreign page cannot send that without asking first."""
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return JSONResponse({"error": "send application/json"}, status_code=415)
+        notification = await json_object(request)
         try:
-            count = self._alerts.add(await json_object(request), self._clock())
+            count = self._alerts.add(notification, self._clock())
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=422)
+        self._practice.hear(notification["alerts"])
         return JSONResponse({"alerts": count})
 
     async def console(self, request: Request) -> Response:
@@ -195,13 +214,14 @@ class Api:
         return self._diagnoser.trouble() if self._diagnoser else NO_PROMETHEUS
 
     def _visible_faults(self) -> list[dict[str, Any]]:
-        return [] if self._blind else [fault.to_dict() for fault in self._live.board.active()]
+        return [] if self._blind else [fault.to_dict() for fault in self._live.board.told()]
 
 
 _CONSOLE_TYPES = {
     "index.html": "text/html",
     "console.js": "text/javascript",
     "diagnosis.js": "text/javascript",
+    "practice.js": "text/javascript",
     "console.css": "text/css",
 }
 _CONSOLE_HEADERS = {
@@ -241,8 +261,15 @@ def create_app(
     diagnoser: Diagnoser | None = None,
 ) -> Starlette:
     """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults."""
+    if live.practice:
+        pages.add("practice", PRACTICE, live.practice)
     return Starlette(
         routes=Api(live, pages, clock, blind=blind, diagnoser=diagnoser).routes(),
-        middleware=guarded(origins, "/faults"),
-        exception_handlers={FaultError: _answer(422), BadRequest: _answer(400), UnknownFaultId: _unknown_id},
+        middleware=guarded(origins, "/faults", "/practice"),
+        exception_handlers={
+            FaultError: _answer(422),
+            BadRequest: _answer(400),
+            Refused: _answer(409),
+            UnknownFaultId: _unknown_id,
+        },
     )

@@ -95,6 +95,8 @@ class Board:
         self.lock = threading.Lock()
         self._active = {fault.id: fault for fault in active}
         self.changed: Callable[[], None] = lambda: None
+        self.secret: Callable[[], bool] = lambda: False
+        """Whether nobody may know, or change, what is active: while a blind drill is on."""
 
     def start(self, request: dict[str, Any], now: float) -> ActiveFault:
         """Start what the request describes; raises ``FaultError``, and then changes nothing.
@@ -125,6 +127,10 @@ class Board:
     def active(self) -> list[ActiveFault]:
         with self.lock:
             return list(self._active.values())
+
+    def told(self) -> list[ActiveFault]:
+        """What may be known of ``active``."""
+        return [] if self.secret() else self.active()
 
     def expire(self, now: float) -> None:
         """End the faults whose time is over."""

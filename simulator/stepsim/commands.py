@@ -24,6 +24,7 @@ from stepsim.lab import LabError, LabJob, run_lab
 from stepsim.lab_jobs import RealLab, SimulatedLab
 from stepsim.live import LiveJob
 from stepsim.pages import Pages
+from stepsim.practice.commands import grade_rules, practice_app
 from stepsim.real import RealJob, RealPages
 from stepsim.serving import listen, serve, web_origins
 from stepsim.state import StateError
@@ -32,6 +33,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
                   help="Why a training job is slow while every GPU reads busy.",
                   epilog=f"For clusters, without the lab: {', '.join(COMMANDS)}; see stepscope serve --help.")  # fmt: skip
 app.add_typer(fault_app, name="fault")
+app.add_typer(practice_app, name="practice")
+app.command("grade")(grade_rules)
 
 errors = Console(stderr=True, highlight=False)
 

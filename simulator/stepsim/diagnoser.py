@@ -62,6 +62,13 @@ class Diagnoser:
         """Why there is no report, where there is none."""
         return self._trouble
 
+    def largest(self, expr: str) -> float | None:
+        """The largest value of a query at this moment; None without one, or without an answer."""
+        try:
+            return max((value for _, value in self._source.query(expr, self._clock())), default=None)
+        except SourceError:
+            return None
+
     def start(self) -> None:
         self._thread.start()
 

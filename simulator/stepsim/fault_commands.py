@@ -42,7 +42,7 @@ def start(
     target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
     request = {"fault": fault, "target": target, "severity": _number(severity), "ramp": ramp, "duration": duration}
     wanted = {key: value for key, value in request.items() if value is not None}
-    started = _call("POST", "/faults", url, port, json=wanted)
+    started = call("POST", "/faults", url, port, json=wanted)
     _print(started, as_json, f"started {_sentence(started)}. Stop it: stepscope fault stop {started['id']}")
 
 
@@ -53,14 +53,14 @@ def stop(
     port: Port = 8000,
 ) -> None:
     """Stop a fault, or all of them."""
-    _call("DELETE", f"/faults/{fault_id}" if fault_id else "/faults", url, port)
+    call("DELETE", f"/faults/{fault_id}" if fault_id else "/faults", url, port)
     Console().print(f"stopped {fault_id or 'all faults'}", highlight=False)
 
 
 @fault_app.command("list")
 def list_active(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
     """Show the active faults."""
-    active = _call("GET", "/faults", url, port)
+    active = call("GET", "/faults", url, port)
     table = Table("id", "fault", "target", "severity", "ramp", "ends after")
     for fault in active:
         ends = fault["duration_seconds"]
@@ -72,7 +72,7 @@ def list_active(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> 
 @fault_app.command()
 def catalogue(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
     """Show the faults that there are, and what their severity means."""
-    known = _call("GET", "/faults/catalogue", url, port)
+    known = call("GET", "/faults/catalogue", url, port)
     table = Table(
         Column("fault", no_wrap=True), "strikes a", "what it does", "severity", "mild / plain / severe", show_lines=True
     )
@@ -103,7 +103,8 @@ def _number(severity: str | None) -> float | str | None:
     return severity if number is not None and not isfinite(number) else number
 
 
-def _call(method: str, path: str, url: str | None, port: int, **options: Any) -> Any:
+def call(method: str, path: str, url: str | None, port: int, **options: Any) -> Any:
+    """What a running lab answers. Says what is wrong, and raises ``typer.Exit``, if it does not or refuses."""
     base = (url or f"http://127.0.0.1:{port}").rstrip("/")
     base = base if "://" in base else f"http://{base}"
     try:

@@ -18,10 +18,10 @@ CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class Guard:
-    """Refuses changes that come from a foreign origin, and those below ``path`` without an action header."""
+    """Refuses changes that come from a foreign origin, and those below the ``paths`` without an action header."""
 
-    def __init__(self, app: ASGIApp, *, origins: Iterable[str], path: str) -> None:
-        self._app, self._origins, self._path = app, frozenset(origins), path
+    def __init__(self, app: ASGIApp, *, origins: Iterable[str], paths: tuple[str, ...]) -> None:
+        self._app, self._origins, self._paths = app, frozenset(origins), paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] == "http" else None
@@ -37,12 +37,12 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin not in self._origins:
             return f"origin {origin} may not change anything; allowed are {', '.join(sorted(self._origins))}"
-        if scope["path"].startswith(self._path) and not any(name in headers for name in ACTION_HEADERS):
+        if scope["path"].startswith(self._paths) and not any(name in headers for name in ACTION_HEADERS):
             return f"a change needs the header {' or '.join(ACTION_HEADERS)}, with any value"
         return None
 
 
-def guarded(origins: Iterable[str], path: str) -> list[Middleware]:
+def guarded(origins: Iterable[str], *paths: str) -> list[Middleware]:
     """The middlewares, outermost first: answers to preflights, then the guard."""
     origins = list(origins)
     return [
@@ -52,5 +52,5 @@ def guarded(origins: Iterable[str], path: str) -> list[Middleware]:
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=[*OTHER_HEADERS, *(name.lower() for name in ACTION_HEADERS)],
         ),
-        Middleware(Guard, origins=origins, path=path),
+        Middleware(Guard, origins=origins, paths=paths),
     ]

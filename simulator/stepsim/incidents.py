@@ -187,13 +187,14 @@ def _strikes(row: Rate, mean_gap: float, job: Job, pace: Pace, rng: np.random.Ge
         yield Incident(
             begins_seconds=begins,
             fault=row.fault,
-            target=_target(kinds[int(rng.integers(len(kinds)))], job, rng.random()),
-            severity=_severity(*row.range(), rng.random()),
+            target=drawn_target(kinds[int(rng.integers(len(kinds)))], job, rng.random()),
+            severity=drawn_severity(*row.range(), rng.random()),
             duration_seconds=float(round(np.clip(duration, pace.shortest_seconds, pace.longest_seconds))),
         )
 
 
-def _target(kind: TargetKind, job: Job, share: float) -> dict[str, Any]:
+def drawn_target(kind: TargetKind, job: Job, share: float) -> dict[str, Any]:
+    """``share``: from 0 up to, not including, 1."""
     targets: dict[TargetKind, Any] = {
         "rank": int(share * job.ranks),
         "node": job.node_name(int(share * job.nodes)),
@@ -202,7 +203,7 @@ def _target(kind: TargetKind, job: Job, share: float) -> dict[str, Any]:
     return {kind: targets[kind]}
 
 
-def _severity(mild: float, severe: float, share: float) -> float:
+def drawn_severity(mild: float, severe: float, share: float) -> float:
     """Log-uniform, or uniform where an end is 0; rounded, because it is a label of the truth."""
     drawn = mild * (severe / mild) ** share if mild * severe > 0 else mild + (severe - mild) * share
     return float(f"{drawn:.3g}")

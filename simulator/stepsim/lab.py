@@ -56,6 +56,13 @@ class Lab:
     ports: Mapping[str, int]
     console: Console
     parts: list[Part] = field(default_factory=list)
+    rules_seen: tuple[int, int] | None = None
+    """Of the practice rules: what the running Prometheus was told of last."""
+
+    @property
+    def practice_rules(self) -> Path:
+        """The rule file that changes while the lab runs."""
+        return self.root / "prometheus" / "rules" / "practice.yml"
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.ports[name]}"
@@ -91,12 +98,22 @@ class Lab:
         self.console.print(f"[green]ready[/]  {name:<13} {part.url}", highlight=False)
 
     def watch(self) -> None:
-        """Watch until a part has died: raises ``LabError`` then."""
+        """Watch until a part has died: raises ``LabError`` then. Prometheus is told when the practice rules change."""
         while True:
+            self.reload_changed_rules()
             for part in self.parts:
                 if part.process.poll() is not None:
                     raise LabError(f"{part.name} ended with status {part.process.returncode}:\n{_tail(part.log)}")
             time.sleep(0.3)
+
+    def reload_changed_rules(self) -> None:
+        """By a signal, which nobody else can send: a page that reloads on request would answer any web site, too."""
+        seen = _stamp(self.practice_rules)
+        if seen != self.rules_seen:
+            self.rules_seen = seen
+            for part in self.parts:
+                if part.name == "prometheus" and part.process.poll() is None:
+                    part.process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         """End what was started, last first; kill what does not end."""
@@ -196,6 +213,7 @@ def _start_all(lab: Lab, job: LabJob) -> None:
             f"--storage.path={lab.folder / 'alertmanager'}", "--cluster.listen-address=",
             f"--web.listen-address=127.0.0.1:{lab.ports['alertmanager']}",
         ], "/-/ready")  # fmt: skip
+    lab.rules_seen = _stamp(lab.practice_rules)
     if program := programs["prometheus"]:
         lab.start("prometheus", [
             program, f"--config.file={lab.folder / 'prometheus.yml'}", f"--storage.tsdb.path={data}",
@@ -230,6 +248,15 @@ def _answers(url: str) -> bool:
         return requests.get(url, timeout=1).status_code == 200
     except requests.RequestException:
         return False
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    """Another one whenever the file was written or replaced; None without the file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def _tail(log: Path, lines: int = 8) -> str:

@@ -17,6 +17,7 @@ from stepsim.engine import Engine
 from stepsim.history import LEAD_SECONDS
 from stepsim.incidents import Incidents, Pace, draw, incident_rng, log_incident
 from stepsim.job import Job
+from stepsim.practice.blind import Blind
 from stepsim.recent import Recent, Sample
 from stepsim.state import SavedState, load_state, save_state
 
@@ -50,9 +51,10 @@ class LiveJob:
         self.board = FaultBoard(job, _applicable(job, saved, clock()) if saved else [])
         begin = _begin(saved, clock())
         drawn = draw(job, incidents, incident_rng(seed, self._attempt)) if incidents else None
+        usual = Incidents(drawn, begin=begin, told=None if blind else log_incident) if drawn else None
+        self.practice = Blind(job, self.board, clock, usual)
         self.engine = Engine(
-            job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint,
-            incidents=Incidents(drawn, begin=begin, told=None if blind else log_incident) if drawn else None,
+            job, self.board, seed=seed, now=begin, attempt=self._attempt, checkpoint=checkpoint, incidents=self.practice.stage,
         )  # fmt: skip
         self.recent = Recent(EngineSource(self.engine))
         self.failed = threading.Event()
@@ -105,7 +107,7 @@ class LiveJob:
         if self._state_file is None:
             return
         with self._saving:
-            checkpoint, faults = self.engine.learner.checkpoint, self.board.active()
+            checkpoint, faults = self.engine.learner.checkpoint, self.board.told()  # a drill's do not survive it
             state = SavedState(run=self.engine.job.run, attempt=self._attempt, checkpoint=checkpoint, faults=faults)
             try:
                 save_state(self._state_file, state)

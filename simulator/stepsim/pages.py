@@ -86,6 +86,10 @@ class Pages:
             readings = served.read()
         return served.page.render(readings)
 
+    def add(self, source: str, table: tuple[Metric, ...], read: Any) -> None:
+        """A page of the lab's own, whose values are read from ``read``."""
+        self._serve(source, "", table, {"run": [{}]}, lambda: read)
+
     def _serve(
         self,
         source: str,

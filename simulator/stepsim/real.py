@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stepscope.alignment import Alignment
 from stepscope.discovery import TRAINING_JOB, sweep
 from stepscope.exposition import Page
+from stepscope.metrics import Metric
 from stepscope.peers import Puller, fetch, file_sd
 from stepsim.board import Board
 from stepsim.catalogue import catalogue
@@ -106,6 +107,8 @@ class RealJob:
     def __init__(self, folder: Path, ranks: int, *, clock: Callable[[], float] = time.time) -> None:
         self._world, self._folder, self._clock = World(ranks=ranks), folder, clock
         self.board = Board(self._world, REAL_FAULTS)
+        self.practice = None
+        """The ranks ask which faults they suffer from: nothing could be kept from anybody."""
         self.puller = Puller(file_sd(folder))
         self.failed = threading.Event()
         self._source = PageSource(self.puller, self.first_rank, clock)
@@ -237,6 +240,11 @@ class RealPages:
     def text(self, source: str, node: str = "") -> str:
         """Raises ``KeyError`` for a page that does not exist."""
         return self._texts[source, node]()
+
+    def add(self, source: str, table: tuple[Metric, ...], read: Any) -> None:
+        """A page of the lab's own, whose values are read from ``read``."""
+        page = Page(table, {"run": [{}]})
+        self._texts[source, ""] = lambda: page.text(read)
 
     def targets(self, host: str) -> list[dict[str, Any]]:
         ranks = [

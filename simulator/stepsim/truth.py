@@ -1,4 +1,5 @@
-"""The ground truth: which faults are active. Its own endpoint and its own ``lab_`` names, absent in blind mode."""
+"""The ground truth: which faults are active. Its own endpoint and its own ``lab_`` names, absent in blind mode; during a blind
+drill it tells of no fault."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ class Truth:
     """``speed`` tells how fast simulated time passes, where there is any."""
 
     def __init__(self, board: Board, speed: Callable[[], float | None] = lambda: None) -> None:
-        self.active = board.active
+        self.active = board.told
         self.speed = speed
 
 

@@ -65,7 +65,7 @@ def test_the_stack_comes_up_with_its_past_and_comes_down_without_a_trace(stack):
     empty = stack.up()
     assert len(stack.query("count_over_time(lab_fault_active[2h])")) == 3
     assert "history: loaded" in stack.run("logs", "load")
-    assert len(requests.get(stack.url("STEPSCOPE_PORT") + "/sd", timeout=5).json()) == 15
+    assert len(requests.get(stack.url("STEPSCOPE_PORT") + "/sd", timeout=5).json()) == 16
 
     fault = {"fault": "gradient_explosion"}
     made = requests.post(

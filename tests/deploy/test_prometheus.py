@@ -33,7 +33,8 @@ def test_files_are_scraped_as_the_lab_scrapes():
     scrape = {one["job_name"]: one for one in ours["scrape_configs"]}["stepscope"]
     (lab_scrape,) = (one for one in lab["scrape_configs"] if one["job_name"] == "stepscope")
     assert scrape["metric_relabel_configs"] == lab_scrape["metric_relabel_configs"]
-    assert [Path(name).name for name in ours["rule_files"]] == [Path(name).name for name in lab["rule_files"]]
+    of_the_lab = [name for name in lab["rule_files"] if name != "rules/practice.yml"]
+    assert [Path(name).name for name in ours["rule_files"]] == [Path(name).name for name in of_the_lab]
     texts = [(FOLDER / name).resolve().read_text(encoding="utf-8") for name in ours["rule_files"]]
     shortest = min(
         int(number) * {"s": 1, "m": 60}[unit] for text in texts for number, unit in re.findall(r"\[(\d+)([sm])\]", text)

@@ -28,6 +28,8 @@ from running_lab import ROOT
 from stepscope.collectors import COLLECTORS
 from stepscope.metrics import REFEREE, TRAINING
 from stepsim.diagnoser import DIAGNOSIS
+from stepsim.practice.blind_result import PRACTICE
+from stepsim.practice.own_rules import LOADED
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 
@@ -40,14 +42,14 @@ FOUR_SCRAPES = timedelta(seconds=20)
 COUNTER_ENDINGS = ("_total", "_bucket", "_sum", "_count")
 KINDS = {
     metric.name: metric.kind
-    for table in (TRAINING, REFEREE, COLLECTORS, TRUTH, DIAGNOSIS, DCGM, NODE_EXPORTER)
+    for table in (TRAINING, REFEREE, COLLECTORS, TRUTH, PRACTICE, DIAGNOSIS, DCGM, NODE_EXPORTER)
     for metric in table
 }
 RULES_FILE = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
 RECORDED = {rule["record"] for group in RULES_FILE["groups"] for rule in group["rules"]}
 OF_PROMETHEUS = {
     "ALERTS", "up", "scrape_duration_seconds", "scrape_samples_scraped", "prometheus_tsdb_head_series",
-    "prometheus_rule_group_last_duration_seconds",
+    "prometheus_rule_group_last_duration_seconds", LOADED,
 }  # fmt: skip
 OF_A_RUN = {metric.name for table in (TRAINING, REFEREE, DIAGNOSIS) for metric in table}
 

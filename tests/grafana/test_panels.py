@@ -79,7 +79,26 @@ def trouble():
                   for phase, share in (("forward", 0.3), ("backward", 0.5), ("allreduce", 0.2))),
                 f"training_allreduce_floor_seconds{{{on_cpu}}} 0.05",
             ]  # fmt: skip
+        lines += [] if second < PRACTISED_FROM * 60 else practised()
         yield from (f"{line} {second}" for line in lines)
+
+
+PRACTISED_FROM = 58
+"""The minute from which on there was a blind drill, and rules of one's own."""
+
+
+def practised():
+    """Of every run: a lab has one job."""
+    yield 'ALERTS{alertname="Mine",alertstate="firing",practice="yes"} 1'
+    yield 'lab_practice_rules{version="1"} 2'
+    yield "lab_practice_running 0"
+    yield "lab_practice_score 61.5"
+    yield "lab_practice_false_alarms 1"
+    for part, share in (("recall", 0.5), ("precision", 0.5), ("delay", 0.4), ("culprit", 0.3), ("reset", 0.2)):
+        yield f'lab_practice_part_ratio{{part="{part}"}} {share}'
+    for number, told in (("1", 'alert="Mine",delay_seconds="30",culprit="1",verdict="told"'),
+                         ("2", 'alert="",delay_seconds="",culprit="0",verdict="missed"')):  # fmt: skip
+        yield f'lab_practice_incident_info{{number="{number}",fault="straggler",target="rank 3",{told}}} 1'
 
 
 @pytest.fixture(scope="module")

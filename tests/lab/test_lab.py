@@ -19,8 +19,8 @@ def test_every_part_is_announced_with_its_url(lab):
 
 
 def test_all_targets_are_up(lab, poll_until):
-    """Three per node, the referee, the truth, the diagnosis, and Prometheus itself."""
-    poll_until(lambda: len(lab.query("up == 1")) == 16, "16 targets are up", 30)
+    """Three per node, the referee, the truth, the diagnosis, the drills, and Prometheus itself."""
+    poll_until(lambda: len(lab.query("up == 1")) == 17, "17 targets are up", 30)
     assert lab.query("up == 0") == []
 
 

@@ -203,7 +203,7 @@ def test_the_lab_tells_its_prometheus_of_changed_rules(rules, tmp_path):
 
 def test_without_a_prometheus_nothing_is_written(rules, target):
     """And the error says how to start one."""
-    with pytest.raises(LiveError, match="no Prometheus answers at http://127.0.0.1:1: start the lab"):
+    with pytest.raises(LiveError, match=r"no Prometheus answers at http://127\.0\.0\.1:1: start the lab"):
         install(rules, target, "127.0.0.1:1")
     assert target.read_text(encoding="utf-8") == EMPTY
 

@@ -131,6 +131,13 @@ def test_alertmanager_silences_what_the_diagnosis_leaves_out():
     assert all("run" in rule["equal"] for rule in INHIBITIONS)
 
 
+def test_rules_for_practice_neither_silence_nor_are_silenced():
+    """Whatever cause they name."""
+    for rule in INHIBITIONS:
+        for matchers in (rule["source_matchers"], rule["target_matchers"]):
+            assert not any(_match(matchers, {"cause": cause, "practice": "yes"}) for cause in CAUSES)
+
+
 def test_an_exhibit_silences_nothing():
     """Though its cause would."""
     exhibits = [alert["labels"] for alert in ALERTS if "exhibit" in alert["labels"]]

@@ -182,7 +182,14 @@ def test_discovery_lists_one_target_per_node_and_source(client):
     targets = client.get("/sd").json()
     assert {target["targets"][0] for target in targets} == {"lab:8000"}
     jobs = [target["labels"]["job"] for target in targets]
-    assert {job: jobs.count(job) for job in jobs} == {"training": 4, "dcgm": 4, "node": 4, "referee": 1, "truth": 1}
+    assert {job: jobs.count(job) for job in jobs} == {
+        "training": 4,
+        "dcgm": 4,
+        "node": 4,
+        "referee": 1,
+        "truth": 1,
+        "practice": 1,
+    }
     for target in targets:
         labels = target["labels"]
         assert ("node" in labels) == (labels["job"] in ("dcgm", "node"))
@@ -318,7 +325,12 @@ def test_the_console_and_its_files_are_served(client):
     page = client.get("/")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
-    for name, kind in (("console.js", "javascript"), ("diagnosis.js", "javascript"), ("console.css", "css")):
+    for name, kind in (
+        ("console.js", "javascript"),
+        ("diagnosis.js", "javascript"),
+        ("practice.js", "javascript"),
+        ("console.css", "css"),
+    ):
         assert f"/console/{name}" in page.text
         assert kind in client.get(f"/console/{name}").headers["content-type"]
     assert client.get("/console/api.py").status_code == 404

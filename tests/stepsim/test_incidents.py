@@ -260,15 +260,15 @@ def test_a_restart_keeps_what_is_active_and_draws_anew(tmp_path, cluster):
     options = {"state_file": file, "clock": lambda: now[0], "incidents": ACCELERATED, "seed": 3}
     first = LiveJob(cluster, **options)
     first._save()
-    first.engine.incidents = planned(an_incident(50.0))
+    drawn_first, first.engine.incidents = first.engine.incidents.usual._next, planned(an_incident(50.0))
     now[0] = EPOCH + 60
     first._keep_up()
     (kept,) = first.board.active()
     again = LiveJob(cluster, **options)
     assert again.board.active() == [kept]
     assert again.engine.attempt == 1
-    assert again.engine.incidents._next != first.engine.incidents._next
-    assert again.engine.incidents._next == next(drawn(cluster, ACCELERATED, seed=3, attempt=1))
+    assert again.engine.incidents.usual._next != drawn_first
+    assert again.engine.incidents.usual._next == next(drawn(cluster, ACCELERATED, seed=3, attempt=1))
     again.engine.incidents = planned(an_incident(5.0), FAR)
     now[0] = EPOCH + 90
     again._keep_up()
@@ -299,7 +299,7 @@ def test_the_log_line_says_what_strikes_how_hard_and_for_how_long(cluster, caplo
 def test_without_a_pace_nothing_strikes(cluster):
     """Nor with an empty word, as compose passes it; any other word is refused with those that there are."""
     assert (pace_named(None), pace_named("")) == (None, None)
-    assert LiveJob(cluster, clock=lambda: EPOCH).engine.incidents is None
+    assert LiveJob(cluster, clock=lambda: EPOCH).engine.incidents.usual is None
     assert pace_named("accelerated") is ACCELERATED
     with pytest.raises(UnknownPace, match="unknown incidents 'often'; there are realistic and accelerated"):
         pace_named("often")

@@ -14,11 +14,15 @@ ALTERNATIVES = (
 """Panels of whose queries one answers where another does not."""
 EMPTY_IN_HEALTH = {
     "mirage: Alerts firing": "straggler",
-    "practice: Alerts firing": "straggler",
     "practice: The truth, and below it what the rules say": "straggler",
     "practice: Fault minutes that were caught": "straggler",
     "practice: Alert minutes that were right": "straggler",
     "practice: By cause, in minutes of this range": "straggler",
+    "practice: Your rules": "trouble",
+    "practice: Your rules firing now": "trouble",
+    "practice: Last blind drill": "trouble",
+    "practice: Its score, taken apart": "trouble",
+    "practice: Its incidents, and what told them": "trouble",
     "gpus: Throttled, unlike the other GPUs": "trouble",
     "gpus: PCIe links below the others": "trouble",
     "gpus: XID errors": "trouble",
@@ -29,4 +33,4 @@ EMPTY_IN_HEALTH = {
     "exporter: Targets down": "trouble",
 }
 """Panels without data in a healthy simulated job, where they say so in words, and the fault with which they have some;
-trouble is what the simulator never has."""
+trouble is what the simulator never has, or has only once somebody has practised."""

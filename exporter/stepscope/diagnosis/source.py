@@ -53,8 +53,8 @@ class AlertRule:
 
     @property
     def exhibit(self) -> bool:
-        """Kept to show what it misses."""
-        return "exhibit" in self.labels
+        """Kept to show what it misses, or written for practice: nothing to judge by."""
+        return "exhibit" in self.labels or "practice" in self.labels
 
 
 class Source(Protocol):

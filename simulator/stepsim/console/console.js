@@ -134,6 +134,7 @@ async function refresh() {
   drawPath(status.critical_path);
   drawDiagnosis(status.diagnosis, status.undiagnosed);
   list("active", status.faults.map(activeFault), "none active");
+  await drawDrill(status.practice);
   list(
     "alerts",
     status.alerts.map(alertItem),
@@ -155,5 +156,7 @@ async function offerFaults() {
   );
 }
 
+byId("begin-drill").onclick = beginDrill;
+byId("reveal").onclick = revealDrill;
 refresh();
 setInterval(refresh, 1000);
