@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from stepsim.practice.drill import Drill, drills, rule_text
-from stepsim.practice.grade import DrillGrade, grade, workers
+from stepsim.practice.grade import DrillGrade, Heard, grade, workers
 from stepsim.practice.rule_file import RuleFile, load_rules
 from stepsim.practice.scenario import sealed_seeds
 
@@ -84,8 +84,8 @@ def tables(
     )
 
 
-def _said(grade: DrillGrade) -> str:
-    score = grade.score
+def _said(graded: DrillGrade) -> str:
+    score = graded.score
     return f"{score.score:.0f} ({score.told}/{score.incidents}, {24 * score.false_alarms / score.healthy_hours:.1f})"
 
 
@@ -96,7 +96,9 @@ def _mean(grades: list[DrillGrade]) -> str:
 def _public(grades: list[DrillGrade]) -> str:
     """What each public rule did, over all drills."""
     days = sum(one.score.healthy_hours for one in grades) / 24
-    hits = _counted(grades, lambda heard: [alarm.name for judged in heard.result.judged for alarm in judged.alarms])
+    hits = _counted(
+        grades, lambda heard: [name for one in heard.result.judged for name in {a.name for a in one.alarms}]
+    )
     false = _counted(grades, lambda heard: [alarm.name for alarm in heard.result.false])
     rules = load_rules(PUBLIC).alerts
     lines = ["| public rule | incidents in which it fired | false alarms per healthy day |", "|---|---|---|"]
@@ -110,9 +112,9 @@ def _public(grades: list[DrillGrade]) -> str:
     )
 
 
-def _counted(grades: list[DrillGrade], names: Callable[..., list[str]]) -> Mapping[str, int]:
+def _counted(grades: list[DrillGrade], names: Callable[[Heard], list[str]]) -> Mapping[str, int]:
     counts: dict[str, int] = {}
-    for heard in (one for grade in grades for one in grade.heard):
+    for heard in (one for graded in grades for one in graded.heard):
         for name in names(heard):
             counts[name] = counts.get(name, 0) + 1
     return counts

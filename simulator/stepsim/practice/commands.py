@@ -77,25 +77,26 @@ def show(
     """Show what a drill asks for, and where to look; hints on request."""
     with _told_errors():
         drill = find_drill(name)
-    out.print(Markdown(_brief(drill, hints)))
+    out.print(Markdown(_brief(drill, name, hints)))
 
 
-def _brief(drill: Drill, hints: int) -> str:
+def _brief(drill: Drill, name: str, hints: int) -> str:
     """Not what happens: that is to be found out."""
     expected = {kind: sum(one.expect == kind for one in drill.incidents) for kind in ("page", "ticket")}
     asked = " and ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in expected.items() if count)
+    beside = ", ".join(one.replace("_", " ") for one in drill.distractors)
     lines = [
-        f"# {drill.title}", drill.goal + ".",
+        f"# {drill.title}", drill.goal.rstrip(".") + ".",
         f"{drill.ranks} GPUs, scraped every {drill.scrape:g} s; rules are evaluated every {drill.eval:g} s. Each seed has incidents "
-        f"that are worth {asked}, and healthy hours in which nothing should fire. At most {drill.rules_budget} alert rules; "
-        "the label `severity` says `page` or `ticket`, and `rank` or `node` names the culprit, where there is one.",
-        *(["Beside them: " + ", ".join(one.replace("_", " ") for one in drill.distractors) + "."] if drill.distractors else []),
+        f"worth {asked}, and healthy hours in which nothing should fire. At most {drill.rules_budget} alert rules; the label "
+        "`severity` says `page` or `ticket`, and `rank` or `node` names the culprit, where there is one.",
+        f"Beside them: {beside}." if beside else "",
         *(["## Where to look", *(f"- {place}" for place in drill.look_at)] if drill.look_at else []),
         *(f"**Hint {number}.** {hint}" for number, hint in enumerate(drill.hints[:hints], 1)),
         f"There are {len(drill.hints)} hints: `--hints N` shows them." if hints < len(drill.hints) else "",
-        f"Then: `stepscope practice preview {drill.id} rules.yml`, and `submit` when you are content.",
+        f"Then: `stepscope practice preview {name} rules.yml`, and `submit` when you are content.",
     ]  # fmt: skip
-    return "\n\n".join(lines)
+    return "\n\n".join(filter(None, lines))
 
 
 @practice_app.command()
