@@ -178,7 +178,7 @@ def test_a_series_is_loaded_once(scenario, fresh, tmp_path, monkeypatch):
     """The second preview reads no recording and writes nothing; a third one adds only what is new."""
     rules = rule_file(tmp_path / "one", {"one": ALERTS["threshold"], "two": ALERTS["down"]})
     first = preview(scenario, rules, fresh)
-    store, before = store_of(scenario, fresh), tree(store_of(scenario, fresh))
+    store, before = store_of(scenario, fresh).folder, tree(store_of(scenario, fresh).folder)
     with monkeypatch.context() as changed:
         changed.setattr(engine, "recording_of", None)
         assert preview(scenario, rules, fresh) == first
@@ -198,7 +198,7 @@ def test_own_records_are_not_kept(scenario, fresh, tmp_path):
     two = rule_file(tmp_path / "two", {"A": {"expr": "mine > 0"}}, {"mine": "up > 1"})
     assert firing(scenario, one, fresh)[0]
     assert firing(scenario, two, fresh) == ({}, {})
-    assert "mine" not in (store_of(scenario, fresh) / "content.json").read_text()
+    assert "mine" not in (store_of(scenario, fresh).folder / "content.json").read_text()
 
 
 def test_a_changed_rule_of_the_lab_is_recorded_anew(scenario, fresh):
@@ -211,7 +211,9 @@ def test_a_changed_rule_of_the_lab_is_recorded_anew(scenario, fresh):
 
 def values_of(scenario, data, lab, expr):
     """The last value of an expression that gives one series."""
-    store = Store(folder=store_of(scenario, data), recording=lambda: recording_of(scenario, data), every=30.0, lab=lab)
+    store = Store(
+        folder=store_of(scenario, data).folder, recording=lambda: recording_of(scenario, data), every=30.0, lab=lab
+    )
     found = []
     with store.opened([expr]) as session:
         session.ask([expr], lambda number, answers: found.extend(answers))
@@ -225,7 +227,7 @@ def test_previews_at_once_share_a_store(scenario, fresh, tmp_path):
         heard = list(pool.map(lambda rules: firing(scenario, rules, fresh), files * 2))
     assert heard[:3] == heard[3:]
     assert heard[:3] == [firing(scenario, rules, fresh) for rules in files]
-    store = store_of(scenario, fresh)
+    store = store_of(scenario, fresh).folder
     content = json.loads((store / "content.json").read_text())
     named = [*content["metrics"].values(), *(kept["blocks"] for kept in content["records"].values())]
     assert sorted(block for blocks in named for block in blocks) == sorted(
@@ -235,7 +237,7 @@ def test_previews_at_once_share_a_store(scenario, fresh, tmp_path):
 
 def test_what_an_ended_process_left_is_removed(scenario, fresh, tmp_path):
     """The next preview that adds something cleans up."""
-    store = store_of(scenario, fresh)
+    store = store_of(scenario, fresh).folder
     (store / ".session-old" / "wal").mkdir(parents=True)
     (store / "01M8NT871R6H4JT6K47B84HV91").mkdir()
     preview(scenario, rule_file(tmp_path / "rules", {"down": ALERTS["down"]}), fresh)
@@ -261,7 +263,7 @@ def test_what_fails_is_told_in_prometheus_words(scenario, data, tmp_path, name):
     with pytest.raises(RuleFileError, match=f"rules.yml: {words}"):
         preview(scenario, rule_file(tmp_path, alerts, records), data)
     assert not [child for child in psutil.Process().children() if child.name() == "prometheus"]
-    assert not list(store_of(scenario, data).glob(".[ms]*-*"))
+    assert not list(store_of(scenario, data).folder.glob(".[ms]*-*"))
 
 
 def test_a_broken_expression_is_no_crash(scenario, data, tmp_path):

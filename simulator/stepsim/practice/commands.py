@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.syntax import Syntax
-from rich.table import Table
+from rich.table import Column, Table
 
+from stepscope.server import PortInUse
 from stepsim.practice import as_json, live_commands, tables
 from stepsim.practice.data import lab_rules
 from stepsim.practice.drill import Drill, DrillError, drills, find_drill, rule_text
 from stepsim.practice.exact import EngineError
+from stepsim.practice.explore import explored, graph
 from stepsim.practice.grade import DrillGrade, grade, workers
 from stepsim.practice.lint import Finding, lint
 from stepsim.practice.preview import preview
@@ -44,6 +46,8 @@ DataFolder = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_FOLDER = Path("build/practice")
+START = "run:training_mfu:ratio_rate1m or avg by (run) (rank:gpu_utilization:ratio_avg1m)"
+"""What a graph of a drill begins with."""
 
 out = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
@@ -61,7 +65,8 @@ def list_drills(as_json_: AsJson = False, data: DataFolder = DEFAULT_FOLDER) -> 
             )
         )
         return
-    table = Table("drill", "title", "what good rules do", "best")
+    table = Table(Column("drill", no_wrap=True), Column("title", ratio=1), Column("what good rules do", ratio=2), "best",
+                  show_lines=True)  # fmt: skip
     for one in known.values():
         score = best[one.id]
         table.add_row(one.id, one.title, one.goal, "–" if score is None else f"{score:.0f}")
@@ -87,13 +92,14 @@ def _brief(drill: Drill, name: str, hints: int) -> str:
     beside = ", ".join(one.replace("_", " ") for one in drill.distractors)
     lines = [
         f"# {drill.title}", drill.goal.rstrip(".") + ".",
-        f"{drill.ranks} GPUs, scraped every {drill.scrape:g} s; rules are evaluated every {drill.eval:g} s. Each seed has incidents "
-        f"worth {asked}, and healthy hours in which nothing should fire. At most {drill.rules_budget} alert rules; the label "
-        "`severity` says `page` or `ticket`, and `rank` or `node` names the culprit, where there is one.",
+        f"{drill.ranks} GPUs, scraped every {drill.scrape:g} s; rules are evaluated every {drill.eval:g} s. Each seed has "
+        f"incidents worth {asked}, and healthy hours in which nothing should fire. At most {drill.rules_budget} alert "
+        "rules; the label `severity` says `page` or `ticket`, and `rank` or `node` names the culprit, where there is one.",
         f"Beside them: {beside}." if beside else "",
         *(["## Where to look", *(f"- {place}" for place in drill.look_at)] if drill.look_at else []),
         *(f"**Hint {number}.** {hint}" for number, hint in enumerate(drill.hints[:hints], 1)),
         f"There are {len(drill.hints)} hints: `--hints N` shows them." if hints < len(drill.hints) else "",
+        f"Look at its series: `stepscope practice explore {name}`.",
         f"Then: `stepscope practice preview {name} rules.yml`, and `submit` when you are content.",
     ]  # fmt: skip
     return "\n\n".join(filter(None, lines))
@@ -117,6 +123,32 @@ def lint_rules(rules: Rules, as_json_: AsJson = False) -> None:
     else:
         _print_findings(file, found)
     raise typer.Exit(1 if any(finding.level == "error" for finding in found) else 0)
+
+
+@practice_app.command()
+def explore(
+    name: DrillName,
+    seed: Annotated[int | None, typer.Option(help="One of its practice seeds; else the first.")] = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Where that Prometheus listens.")] = 9091,
+    data: DataFolder = DEFAULT_FOLDER,
+) -> None:
+    """Open a Prometheus over a practice seed, with all its series, to look at before you write rules; until Ctrl-C."""
+    with _told_errors():
+        drill = find_drill(name)
+        chosen = drill.seeds.practice[0] if seed is None else seed
+        if chosen not in drill.seeds.practice:
+            raise DrillError(
+                f"{drill.id} has no practice seed {chosen}; there are {', '.join(map(str, drill.seeds.practice))}"
+            )
+        scenario = draw_scenario(drill, chosen)
+        with errors.status(f"simulating and loading seed {chosen}: a minute or two, once"), ExitStack() as stack:
+            process = stack.enter_context(explored(scenario, data / "data", port))
+            kept = stack.pop_all()
+        with kept:
+            out.print(f"[green]ready[/]  {graph(scenario, port, START)}", soft_wrap=True)
+            out.print("The seed begins at 00:00 of 1 January 1970 (UTC). Ctrl-C ends it.")
+            with suppress(KeyboardInterrupt):
+                process.wait()
 
 
 @practice_app.command("preview")
@@ -236,7 +268,7 @@ def _told_errors() -> Iterator[None]:
     """What the user can mend is said in one line, with exit status 2."""
     try:
         yield
-    except (DrillError, RuleFileError, EngineError, SubmissionError) as error:
+    except (DrillError, RuleFileError, EngineError, SubmissionError, PortInUse) as error:
         errors.print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
 

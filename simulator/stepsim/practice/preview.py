@@ -55,9 +55,10 @@ def firing(scenario: Scenario, rules: RuleFile, data: Path) -> tuple[Moments, Mo
         return _states(session, rules)
 
 
-def store_of(scenario: Scenario, data: Path) -> Path:
-    """The folder of its blocks."""
-    return file_of(scenario, data).with_suffix(".tsdb")
+def store_of(scenario: Scenario, data: Path) -> Store:
+    """What is kept of its recording in blocks."""
+    return Store(folder=file_of(scenario, data).with_suffix(".tsdb"), recording=lambda: recording_of(scenario, data),
+                 every=scenario.drill.eval, lab=lab_rules())  # fmt: skip
 
 
 def _opened(scenario: Scenario, rules: RuleFile, data: Path) -> AbstractContextManager[Session]:
@@ -67,9 +68,7 @@ def _opened(scenario: Scenario, rules: RuleFile, data: Path) -> AbstractContextM
             raise EngineError(
                 f"{rules.path}:{rule.line}: the preview knows no {found[0]}, which {rule.name} reads. A grade does"
             )
-    store = Store(folder=store_of(scenario, data), recording=lambda: recording_of(scenario, data), every=scenario.drill.eval,
-                  lab=lab_rules())  # fmt: skip
-    return store.opened(rules.exprs(), own=[record.name for record in rules.records])
+    return store_of(scenario, data).opened(rules.exprs(), own=[record.name for record in rules.records])
 
 
 def _states(session: Session, rules: RuleFile) -> tuple[Moments, Moments]:

@@ -100,10 +100,10 @@ def prometheus_over(folder: Path, clock: Clock, lookback: float) -> Iterator[Pro
     config.write_text(f"global: {{evaluation_interval: {_milliseconds(clock.every)}}}\n", encoding="utf-8")
     for attempt in range(1, STARTS + 1):
         port, prefix = free_port(), f"/{secrets.token_hex(8)}"  # nobody else's answers are taken for its own
-        process = _started(folder, config, port, prefix, lookback)
+        process = started(folder, config, port, prefix, lookback)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
         try:
-            if _ready(process, port, prefix):
+            if ready(process, port, prefix):
                 yield Prometheus(connection=connection, prefix=prefix, clock=clock)
                 return
             said = (folder / "prometheus.log").read_text(encoding="utf-8").strip()[-500:]
@@ -115,7 +115,8 @@ def prometheus_over(folder: Path, clock: Clock, lookback: float) -> Iterator[Pro
             raise EngineError(f"Prometheus does not start for the preview: {said}")
 
 
-def _started(folder: Path, config: Path, port: int, prefix: str, lookback: float) -> subprocess.Popen[bytes]:
+def started(folder: Path, config: Path, port: int, prefix: str, lookback: float) -> subprocess.Popen[bytes]:
+    """A Prometheus of one's own to end; its words go to a file in the folder. Raises ``EngineError`` without one."""
     command = [
         "prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}", "--storage.tsdb.retention.time=100y",
         f"--query.lookback-delta={1000 * lookback - 1:.0f}ms", f"--web.listen-address=127.0.0.1:{port}",
@@ -128,7 +129,7 @@ def _started(folder: Path, config: Path, port: int, prefix: str, lookback: float
             raise _missing("prometheus") from None
 
 
-def _ready(process: subprocess.Popen[bytes], port: int, prefix: str) -> bool:
+def ready(process: subprocess.Popen[bytes], port: int, prefix: str) -> bool:
     """Whether it has come to answer."""
     deadline = time.monotonic() + READY_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
