@@ -8,7 +8,7 @@ from stepscope.collectors import COLLECTORS
 from stepscope.metrics import NODE, RANK, RANK_INFO, REFEREE, RUN, TRAINING, Metric
 from stepscope.node import NODE as NODE_UP
 from stepsim.diagnoser import DIAGNOSIS
-from stepsim.practice.blind_result import PRACTICE
+from stepsim.practice.live.result import PRACTICE
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 

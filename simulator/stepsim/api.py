@@ -24,9 +24,9 @@ from stepsim.body import BadRequest, json_object
 from stepsim.diagnoser import Diagnoser
 from stepsim.guard import guarded
 from stepsim.pages import metrics_path
-from stepsim.practice.blind import Blind, Refused
-from stepsim.practice.blind_result import PRACTICE
-from stepsim.practice.routes import PracticeRoutes
+from stepsim.practice.live.blind import Blind, Refused
+from stepsim.practice.live.result import PRACTICE
+from stepsim.practice.live.routes import PracticeRoutes
 from stepsim.recent import Recent
 
 NO_PROMETHEUS = "nothing is diagnosed: no Prometheus was given, by --prometheus or STEPSCOPE_PROMETHEUS"

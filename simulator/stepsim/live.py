@@ -17,7 +17,7 @@ from stepsim.engine import Engine
 from stepsim.history import LEAD_SECONDS
 from stepsim.incidents import Incidents, Pace, draw, incident_rng, log_incident
 from stepsim.job import Job
-from stepsim.practice.blind import Blind
+from stepsim.practice.live.blind import Blind
 from stepsim.recent import Recent, Sample
 from stepsim.state import SavedState, load_state, save_state
 

@@ -28,8 +28,8 @@ from running_lab import ROOT
 from stepscope.collectors import COLLECTORS
 from stepscope.metrics import REFEREE, TRAINING
 from stepsim.diagnoser import DIAGNOSIS
-from stepsim.practice.blind_result import PRACTICE
-from stepsim.practice.own_rules import LOADED
+from stepsim.practice.live.result import PRACTICE
+from stepsim.practice.live.rules import LOADED
 from stepsim.probes import DCGM, NODE_EXPORTER
 from stepsim.truth import TRUTH
 

@@ -16,10 +16,10 @@ from stepsim.incidents import PACES
 from stepsim.job import load_job
 from stepsim.live import LiveJob
 from stepsim.pages import Pages
-from stepsim.practice import blind
-from stepsim.practice.blind_plan import GAP_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS, WARM_UP_SECONDS, draw_plan, room
 from stepsim.practice.drill import Incident as Wanted
 from stepsim.practice.drill import read_drill
+from stepsim.practice.live import blind
+from stepsim.practice.live.plan import GAP_SECONDS, LONGEST_SECONDS, SHORTEST_SECONDS, WARM_UP_SECONDS, draw_plan, room
 from stepsim.practice.scenario import Struck
 from stepsim.real import RealJob, RealPages
 

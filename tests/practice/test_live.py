@@ -1,4 +1,4 @@
-"""stepsim.practice.live: one's own rules in a running Prometheus, all of them or none; and clear words when it cannot be."""
+"""stepsim.practice.live.client: one's own rules in a running Prometheus, all of them or none; and clear words when it cannot be."""
 
 import dataclasses
 import os
@@ -13,8 +13,8 @@ import typer
 import yaml
 
 from running_lab import ROOT, Lab, free_ports, poll_until
-from stepsim.practice.live import LiveError, clear, install, reveal, start_blind, state
-from stepsim.practice.own_rules import EMPTY, LOADED, rendered
+from stepsim.practice.live.client import LiveError, clear, install, reveal, start_blind, state
+from stepsim.practice.live.rules import EMPTY, LOADED, rendered
 from stepsim.practice.rule_file import load_rules
 
 RULES = """\

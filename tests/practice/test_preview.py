@@ -11,15 +11,16 @@ import psutil
 import pytest
 import yaml
 
-from stepsim.practice import exact, preview_prometheus
+from stepsim.practice import exact
 from stepsim.practice import preview as engine
 from stepsim.practice.data import lab_rules, recording_of
 from stepsim.practice.drill import read_drill
 from stepsim.practice.exact import EngineError
 from stepsim.practice.grade import hear
 from stepsim.practice.preview import fire, firing, preview, store_of
-from stepsim.practice.preview_prometheus import Clock
-from stepsim.practice.preview_store import Store
+from stepsim.practice.preview import prometheus as preview_prometheus
+from stepsim.practice.preview.prometheus import Clock
+from stepsim.practice.preview.store import Store
 from stepsim.practice.rule_file import RuleFileError, load_rules
 from stepsim.practice.scenario import draw_scenario, sealed_seeds
 from stepsim.serving import free_port, listen

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from stepsim.practice.exact import Labels, Moments
 from stepsim.practice.rule_file import Kind, kind_of
@@ -57,23 +57,22 @@ def _unbroken(labels: Labels, moments: list[float], every: float) -> Iterable[Ep
 
 def alarms(firing: Moments, *, every: float, last: float) -> list[Alarm]:
     """In order of time. ``last``: the last evaluation; what fires then has not ended."""
+    found = episodes(firing, every)
+    return merged(replace(one, ends=None) if one.ends is not None and one.ends > last else one for one in found)
+
+
+def merged(episodes: Iterable[Episode], kind: Callable[[Mapping[str, str]], Kind] = kind_of) -> list[Alarm]:
+    """In order of time, as the episodes must be, too. ``kind`` tells by the labels whether somebody is woken."""
     grouped: dict[tuple[str, Kind, str], list[list[Episode]]] = defaultdict(list)
-    for episode in episodes(firing, every):
-        if episode.ends is not None and episode.ends > last:
-            episode = Episode(labels=episode.labels, begins=episode.begins, ends=None)
-        told = dict(episode.labels)
-        groups = grouped[told.get("alertname", ""), kind_of(told), told.get("run", "")]
-        if groups and _reaches(groups[-1], episode.begins):
+    for episode in episodes:
+        groups = grouped[episode.label("alertname"), kind(dict(episode.labels)), episode.label("run")]
+        if groups and any(one.ends is None or one.ends >= episode.begins for one in groups[-1]):
             groups[-1].append(episode)
         else:
             groups.append([episode])
-    merged = [
-        Alarm(name=name, kind=kind, episodes=tuple(group))
-        for (name, kind, _), groups in grouped.items()
+    found = [
+        Alarm(name=name, kind=severity, episodes=tuple(group))
+        for (name, severity, _), groups in grouped.items()
         for group in groups
     ]
-    return sorted(merged, key=lambda alarm: (alarm.begins, alarm.name))
-
-
-def _reaches(group: list[Episode], moment: float) -> bool:
-    return any(episode.ends is None or episode.ends >= moment for episode in group)
+    return sorted(found, key=lambda alarm: (alarm.begins, alarm.name))

@@ -16,13 +16,14 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 
 from stepscope.server import PortInUse
-from stepsim.practice import as_json, live_commands, tables
+from stepsim.practice import as_json, tables
 from stepsim.practice.data import lab_rules
 from stepsim.practice.drill import Drill, DrillError, drills, find_drill, rule_text
 from stepsim.practice.exact import EngineError
 from stepsim.practice.explore import explored, graph
 from stepsim.practice.grade import DrillGrade, grade, workers
 from stepsim.practice.lint import Finding, lint
+from stepsim.practice.live import commands as live
 from stepsim.practice.preview import preview
 from stepsim.practice.report import write_report
 from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, load_rules
@@ -32,10 +33,10 @@ from stepsim.practice.vocabulary import vocabulary
 
 practice_app = typer.Typer(no_args_is_help=True, help="Write alert rules for drills, and learn how good they are.")
 
-practice_app.command("live")(live_commands.install)
-practice_app.command("start")(live_commands.start)
-practice_app.command("state")(live_commands.state)
-practice_app.command("reveal")(live_commands.reveal)
+practice_app.command("live")(live.install)
+practice_app.command("start")(live.start)
+practice_app.command("state")(live.state)
+practice_app.command("reveal")(live.reveal)
 
 DrillName = Annotated[
     str, typer.Argument(metavar="DRILL", help="Its id (see 'stepscope practice list'), or a drill's YAML file.")

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from stepsim.practice.exact import EngineError
 from stepsim.practice.preview import store_of
-from stepsim.practice.preview_prometheus import ready, started
+from stepsim.practice.preview.prometheus import ready, started
 from stepsim.practice.scenario import Scenario
 from stepsim.serving import listen
 

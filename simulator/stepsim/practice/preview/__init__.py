@@ -1,6 +1,6 @@
 """Engine B: what rules would say, in the time of a few queries, for those who are still writing them.
 
-A Prometheus over the blocks of one recording (``preview_store``) gives what each expression matches at every evaluation;
+A Prometheus over the blocks of one recording (``store``) gives what each expression matches at every evaluation;
 ``for``, ``keep_firing_for`` and labels are made of that here. A sample counts until the next scrape is due, which is what a
 staleness marker says, so that this engine and the exact one agree, but for:
 
@@ -28,9 +28,9 @@ from stepsim.practice.alarms import alarms
 from stepsim.practice.data import file_of, lab_rules, recording_of
 from stepsim.practice.exact import EngineError, Labels, Moments
 from stepsim.practice.grade import Heard, heard_of
-from stepsim.practice.preview_prometheus import Answers, Metric, QueryError
-from stepsim.practice.preview_session import Session
-from stepsim.practice.preview_store import Store
+from stepsim.practice.preview.prometheus import Answers, Metric, QueryError
+from stepsim.practice.preview.session import Session
+from stepsim.practice.preview.store import Store
 from stepsim.practice.rule_file import Alert, Record, RuleFile, RuleFileError
 from stepsim.practice.scenario import Scenario
 

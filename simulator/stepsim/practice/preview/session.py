@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from stepsim.practice.exact import EngineError
 from stepsim.practice.needed import names_in
-from stepsim.practice.preview_prometheus import (
+from stepsim.practice.preview.prometheus import (
     Answers,
     Clock,
     Metric,

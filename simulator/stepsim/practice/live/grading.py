@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from stepsim.practice.alarms import Alarm, Episode
-from stepsim.practice.blind_plan import WARM_UP_SECONDS
+from stepsim.practice.alarms import Episode, merged
 from stepsim.practice.exact import Labels
-from stepsim.practice.own_rules import OWN
-from stepsim.practice.rule_file import Kind, kind_of
+from stepsim.practice.live.plan import WARM_UP_SECONDS
+from stepsim.practice.live.rules import OWN
+from stepsim.practice.rule_file import kind_of
 from stepsim.practice.scenario import Struck
 from stepsim.practice.score import Score, SeedResult, judge, total
 
@@ -95,29 +94,11 @@ def grade(plan: Sequence[Struck], raised: Iterable[Episode], *, seconds: float, 
     if all(one.expect == "silence" for one in begun):
         return None
     counted = [one for one in raised if one.begins <= seconds and not _before(one, begun[0].begins)]
-    result = judge(_alarms(counted, severities), begun, [one.begins for one in begun], seed=0, every=EVALUATION_SECONDS,
-                   seconds=seconds)  # fmt: skip
+    alarms = merged(counted, kind_of if severities else lambda labels: "page")
+    result = judge(alarms, begun, [one.begins for one in begun], seed=0, every=EVALUATION_SECONDS, seconds=seconds)
     return Told(judged=result, score=total([replace(result, healthy_hours=COUNTS_AS_HOURS)]))
 
 
 def _before(episode: Episode, first: float) -> bool:
     """An alert of what went before the drill, which had ended when the first incident began."""
     return episode.begins < WARM_UP_SECONDS and episode.ends is not None and episode.ends <= first
-
-
-def _alarms(episodes: Iterable[Episode], severities: bool) -> list[Alarm]:
-    """Episodes of one alert that overlap or follow without a gap are one alarm; ``episodes`` are in order of time."""
-    grouped: dict[tuple[str, Kind, str], list[list[Episode]]] = defaultdict(list)
-    for episode in episodes:
-        kind = kind_of(dict(episode.labels)) if severities else "page"
-        groups = grouped[episode.label("alertname"), kind, episode.label("run")]
-        if groups and any(one.ends is None or one.ends >= episode.begins for one in groups[-1]):
-            groups[-1].append(episode)
-        else:
-            groups.append([episode])
-    merged = [
-        Alarm(name=name, kind=kind, episodes=tuple(group))
-        for (name, kind, _), groups in grouped.items()
-        for group in groups
-    ]
-    return sorted(merged, key=lambda alarm: (alarm.begins, alarm.name))

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from stepsim.board import target_label
 from stepsim.fault_commands import AsJson, Port, Url
-from stepsim.practice import live
+from stepsim.practice.live import client
 from stepsim.practice.rule_file import RuleFileError, load_rules
 
 out = Console(highlight=False)
@@ -31,16 +31,16 @@ def install(
     url, target = prometheus or f"http://127.0.0.1:{prometheus_port}", root / "prometheus" / "rules" / "practice.yml"
     try:
         if clear:
-            live.clear(target, url)
+            client.clear(target, url)
             out.print(f"cleared: {url} has the lab's own rules only", soft_wrap=True)
         elif rules is None:
-            raise live.LiveError("which rules? Give a rule file, or --clear")
+            raise client.LiveError("which rules? Give a rule file, or --clear")
         else:
             file = load_rules(rules)
-            live.install(file, target, url)
+            client.install(file, target, url)
             out.print(f"loaded {len(file.alerts)} alerts into {url}; they carry the label practice. See dashboard 7, or "
                       f"{url}/alerts. Take them out again: stepscope practice live --clear", soft_wrap=True)  # fmt: skip
-    except (RuleFileError, live.LiveError) as error:
+    except (RuleFileError, client.LiveError) as error:
         Console(stderr=True, highlight=False).print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2 if isinstance(error, RuleFileError) or rules is None else 1) from None
 
@@ -54,12 +54,12 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Begin a blind drill on the running lab: faults strike, and nothing tells which."""
-    _print_state(live.start_blind(url, drill, minutes, incidents, port=port), as_json)
+    _print_state(client.start_blind(url, drill, minutes, incidents, port=port), as_json)
 
 
 def state(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
     """Say whether a blind drill is on, and how long still."""
-    _print_state(live.state(url, port=port), as_json)
+    _print_state(client.state(url, port=port), as_json)
 
 
 def _print_state(known: dict[str, Any], as_json: bool) -> None:
@@ -86,7 +86,7 @@ def reveal(
     as_json: AsJson = False,
 ) -> None:
     """End the blind drill: what happened, and how good the alerts were that Alertmanager sent."""
-    told = live.result(url, port=port) if again else live.reveal(url, port=port)
+    told = client.result(url, port=port) if again else client.reveal(url, port=port)
     if as_json:
         typer.echo(json.dumps(told))
         return

@@ -13,11 +13,11 @@ from typing import Any
 from stepsim.board import Board, FaultBoard, FaultError
 from stepsim.incidents import Incidents
 from stepsim.job import Job
-from stepsim.practice.blind_grade import Heard, grade
-from stepsim.practice.blind_plan import Secret, any_fault, draw_plan, room, strikes
-from stepsim.practice.blind_result import Revealed, false_alarms, outcomes
 from stepsim.practice.drill import Drill, DrillError, drills
 from stepsim.practice.drill import Incident as Wanted
+from stepsim.practice.live.grading import Heard, grade
+from stepsim.practice.live.plan import Secret, any_fault, draw_plan, room, strikes
+from stepsim.practice.live.result import Revealed, false_alarms, outcomes
 from stepsim.practice.scenario import Struck
 
 MINUTES, FEWEST_MINUTES, MOST_MINUTES = 20.0, 6.0, 240.0

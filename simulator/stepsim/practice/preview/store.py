@@ -21,8 +21,8 @@ from typing import Any
 
 from stepsim.practice.exact import EngineError
 from stepsim.practice.needed import names_in, recorded_for
-from stepsim.practice.preview_prometheus import Clock, QueryError, make_blocks
-from stepsim.practice.preview_session import Rule, Session, levels_of
+from stepsim.practice.preview.prometheus import Clock, QueryError, make_blocks
+from stepsim.practice.preview.session import Rule, Session, levels_of
 from stepsim.practice.recording import FloatArray, Recording, is_stale
 
 CONTENT, LOCK = "content.json", ".lock"

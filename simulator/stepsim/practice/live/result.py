@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol
 from stepscope.metrics import Metric, Values
 from stepsim.board import target_label
 from stepsim.practice.alarms import Alarm
-from stepsim.practice.blind_grade import Told
-from stepsim.practice.blind_plan import Secret
+from stepsim.practice.live.grading import Told
+from stepsim.practice.live.plan import Secret
 from stepsim.practice.scenario import Struck
 from stepsim.practice.score import Judged, Score
 

@@ -14,7 +14,7 @@ from typing import Any
 import requests
 
 from stepsim.fault_commands import call
-from stepsim.practice.own_rules import EMPTY, LOADED, rendered, version_of
+from stepsim.practice.live.rules import EMPTY, LOADED, rendered, version_of
 from stepsim.practice.rule_file import RuleFile, check_with_promtool
 
 WAIT_SECONDS = 60.0
@@ -117,7 +117,7 @@ def _url(prometheus: str) -> str:
     return (prometheus if "://" in prometheus else f"http://{prometheus}").rstrip("/")
 
 
-# Blind drills: what the lab answers, as stepsim.practice.blind tells it. Whoever asks no lab gets told, and typer.Exit.
+# Blind drills: what the lab answers, as stepsim.practice.live.blind tells it. Whoever asks no lab gets told, and typer.Exit.
 
 
 def start_blind(

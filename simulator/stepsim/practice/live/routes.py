@@ -13,8 +13,8 @@ from starlette.routing import Route
 from stepsim.alerts import AlertLog
 from stepsim.body import json_object
 from stepsim.diagnoser import Diagnoser
-from stepsim.practice.blind import Blind, Refused
-from stepsim.practice.own_rules import LOADED
+from stepsim.practice.live.blind import Blind, Refused
+from stepsim.practice.live.rules import LOADED
 
 UNREVEALED = "no blind drill has been revealed yet"
 NOT_HERE = "blind drills need the simulator: a real job's ranks ask /faults what they suffer from"

@@ -1,0 +1,1 @@
+"""Practice on the running lab: one's own rules in its Prometheus, and blind drills on its job."""
