@@ -291,13 +291,13 @@ def test_alerts_that_alertmanager_sent_are_graded_exactly(lab, monkeypatch):
 
 
 def test_one_that_fired_all_along_earns_nothing(lab, monkeypatch):
-    """Notified before the drill began, and never again: it is known all the same, and a false alarm."""
+    """Notified before the drill began, and never again: it tells nothing of what comes."""
     planned(monkeypatch, ("straggler", {"rank": 2}, 200.0, 400.0, {}))
     lab.send("Always", -3000)
     lab.post("/practice", {"minutes": 10, "incidents": 1})
     lab.sleep(600)
     told = lab.post("/practice/reveal").json()
-    assert [one["alert"] for one in told["false_alarms"]] == ["Always"]
+    assert [one["verdict"] for one in told["incidents"]] == ["missed"]
     assert told["grade"]["score"] == 0
 
 

@@ -150,7 +150,7 @@ def test_tickets_are_hatched(page, tmp_path):
 
 def test_a_fault_that_flaps_is_drawn_as_often_as_it_is_on(page, rules):
     """Twenty minutes, five on and five off."""
-    flaps = struck(flaps=Flaps(on=300, off=300))
+    flaps = struck(flaps=Flaps(lasts=300, pause=300))
     (picture,) = pictures(page(graded(rules, HIT, incidents=[flaps])), "timeline")
     on = [bar for bar in bars(picture, "truth") if bar not in bars(picture, "around")]
     expected = [(placed(BEGINS + at), placed(BEGINS + at + 300)) for at in (0, 600)]

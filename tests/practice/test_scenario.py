@@ -40,7 +40,9 @@ def test_an_overlapping_incident_begins_in_the_middle_of_the_one_before_and_stri
 
 def test_flaps_come_and_go_within_the_incident():
     """On for 40 s of every 120."""
-    (incident,) = draw_scenario(drill_of(incidents=[{**STRAGGLER, "flaps": {"on": "40s", "off": "80s"}}]), 1).incidents
+    (incident,) = draw_scenario(
+        drill_of(incidents=[{**STRAGGLER, "flaps": {"lasts": "40s", "pause": "80s"}}]), 1
+    ).incidents
     requests = list(incident.requests())
     assert [at - incident.begins for at, _ in requests] == [0, 120, 240, 360, 480]
     assert {request["duration"] for _, request in requests} == {40}

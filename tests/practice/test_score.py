@@ -49,18 +49,26 @@ def test_rules_that_never_fire_score_0():
 def test_rules_that_always_fire_score_0():
     """An alarm that was there before the incident earns nothing, though it names everyone."""
     assert scored([fires(0.0, None, rank="5")], THREE).score == 0
+    assert scored([fires(600.0, None, rank="5")], THREE).score == 0
+
+
+def test_what_begins_while_rates_fill_does_not_count():
+    """In the first two minutes of a seed: neither as a false alarm nor as healthy time."""
+    score = scored([fires(90.0, 150.0), fires(120.0, 180.0)], [struck(6_000.0)])
+    assert score.false_alarms == 1
+    assert score.healthy_hours == pytest.approx((DAY - 1500 - 120) / 3600)
 
 
 def test_spam_scores_almost_nothing():
     """It catches all, and its pages are worth nothing: one every ten minutes."""
-    score = scored([fires(at, at + 60, rank="5") for at in range(0, int(DAY), 600)], THREE)
+    score = scored([fires(at, at + 60, rank="5") for at in range(600, int(DAY), 600)], THREE)
     assert score.told == 3
     assert score.score < 5
 
 
 def test_a_careful_rule_scores_73_and_60_without_the_culprit():
     """Two minutes late, a minute too long, and a false alarm in four healthy days: 0.25 a day, so P is 0.8."""
-    seconds = 4 * DAY + 3 * 1500  # beside the three incidents, each with the five minutes in which its alarm must end
+    seconds = 4 * DAY + 3 * 1500 + 120  # beside the incidents, with five minutes each to end, and what does not count
     for labels, culprit, expected in (({"rank": "5"}, 1, 76.9), ({}, 0, 60.9)):
         raised = [fires(one.begins + 120, one.ends + 60, **labels) for one in THREE] + [fires(80_010.0, 80_100.0)]
         score = scored(raised, THREE, seconds=seconds)

@@ -16,16 +16,13 @@ import stepscope
 from stepsim.practice.recording import Recording, load, record
 from stepsim.practice.scenario import Scenario
 
-SHAPES = ("seeds", "quiet_hours", "ranks", "scrape", "incidents", "distractors", "job")
-"""What of a drill the data depend on."""
-
 SIMULATES = """
 stepscope.critical_path stepscope.exposition stepscope.metrics stepscope.mfu stepscope.phases stepscope.record
 stepscope.referee stepscope.totals
 stepsim.accelerators stepsim.board stepsim.collectives stepsim.draws stepsim.engine stepsim.faults stepsim.fleet
 stepsim.job stepsim.learning stepsim.loader stepsim.model stepsim.pages stepsim.params stepsim.power stepsim.probes
 stepsim.telemetry stepsim.timeline
-stepsim.practice.drill stepsim.practice.recording stepsim.practice.scenario
+stepsim.practice.recording
 """
 """The modules that data depend on."""
 
@@ -53,9 +50,11 @@ def recording_of(scenario: Scenario, folder: Path) -> Recording:
 
 
 def file_of(scenario: Scenario, folder: Path) -> Path:
-    """Where its recording is kept."""
-    told = scenario.drill.model_dump(mode="json", include=set(SHAPES))
-    return folder / f"{_prefix(scenario)}{_digest([told, scenario.seed, _version()])}.npz"
+    """Where its recording is kept: a change of what happens has another place, a change of what is asked has not."""
+    happens = [list(incident.requests()) for incident in scenario.incidents]
+    told = [scenario.job.model_dump(mode="json"), scenario.seed, scenario.drill.scrape, scenario.seconds, happens,
+            scenario.restarts, _version()]  # fmt: skip
+    return folder / f"{_prefix(scenario)}{_digest(told)}.npz"
 
 
 def _prefix(scenario: Scenario) -> str:

@@ -58,8 +58,8 @@ class Seeds(Part):
 class Flaps(Part):
     """The fault comes and goes while its incident lasts."""
 
-    on: Positive
-    off: Positive
+    lasts: Positive
+    pause: Positive
 
 
 class Incident(Part):

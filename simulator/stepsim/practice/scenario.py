@@ -44,8 +44,8 @@ class Struck:
             return
         at = self.begins
         while at < self.ends:
-            yield at, {**request, "duration": min(self.flaps.on, self.ends - at)}
-            at += self.flaps.on + self.flaps.off
+            yield at, {**request, "duration": min(self.flaps.lasts, self.ends - at)}
+            at += self.flaps.lasts + self.flaps.pause
 
 
 @dataclass(frozen=True, kw_only=True)

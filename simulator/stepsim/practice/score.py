@@ -19,6 +19,8 @@ from stepsim.practice.scenario import Struck
 
 LATE_SECONDS = 60.0
 """After the fault's end an alarm may still be of it."""
+SETTLING_SECONDS = 120.0
+"""At the beginning of the data, where rates are not yet what they are: nothing that begins then counts."""
 FALSE_ALARMS_ALLOWED = 1.0
 """Per healthy day: with so many, P is a half."""
 DELAY, CULPRIT, RESET = 0.4, 0.4, 0.2
@@ -96,7 +98,7 @@ def judge(
     seen = [moment for incident, moment in zip(incidents, visible, strict=True) if incident.expect != "silence"]
     matched: list[list[Alarm]] = [[] for _ in expected]
     false: list[Alarm] = []
-    for alarm in alarms:
+    for alarm in (alarm for alarm in alarms if alarm.begins >= SETTLING_SECONDS):
         home = _home(alarm, expected, matched)
         if home is not None:
             matched[home].append(alarm)
@@ -223,7 +225,7 @@ def _evaluated(moment: float, every: float) -> float:
 
 def _healthy(incidents: Sequence[Struck], seconds: float) -> float:
     """What is left beside the incidents and the time that their alarms have to end."""
-    covered = at = 0.0
+    covered = at = SETTLING_SECONDS
     for one in sorted(incidents, key=lambda one: one.begins):
         ends = min(seconds, one.ends + max(LATE_SECONDS, one.reset_within))
         covered += max(0.0, ends - max(at, one.begins))

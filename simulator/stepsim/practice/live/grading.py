@@ -10,7 +10,6 @@ from typing import Any
 
 from stepsim.practice.alarms import Episode, merged
 from stepsim.practice.exact import Labels
-from stepsim.practice.live.plan import WARM_UP_SECONDS
 from stepsim.practice.live.rules import OWN
 from stepsim.practice.rule_file import kind_of
 from stepsim.practice.scenario import Struck
@@ -93,12 +92,6 @@ def grade(plan: Sequence[Struck], raised: Iterable[Episode], *, seconds: float, 
     begun = [replace(one, ends=min(one.ends, seconds)) for one in plan if one.begins < seconds]
     if all(one.expect == "silence" for one in begun):
         return None
-    counted = [one for one in raised if one.begins <= seconds and not _before(one, begun[0].begins)]
-    alarms = merged(counted, kind_of if severities else lambda labels: "page")
+    alarms = merged((one for one in raised if one.begins <= seconds), kind_of if severities else lambda labels: "page")
     result = judge(alarms, begun, [one.begins for one in begun], seed=0, every=EVALUATION_SECONDS, seconds=seconds)
     return Told(judged=result, score=total([replace(result, healthy_hours=COUNTS_AS_HOURS)]))
-
-
-def _before(episode: Episode, first: float) -> bool:
-    """An alert of what went before the drill, which had ended when the first incident began."""
-    return episode.begins < WARM_UP_SECONDS and episode.ends is not None and episode.ends <= first
