@@ -176,3 +176,23 @@ def test_without_promtool_it_is_said_where_it_comes_from(place, monkeypatch):
     done = run("practice", "submit", place / "small.yml", place / "good.yml", "--data", place / "none")
     assert done.exit_code == 2
     assert "apt-get install prometheus" in done.stderr
+
+
+@pytest.mark.prometheus
+def test_a_folder_in_which_nothing_can_be_kept_is_said_before_anything_is_computed(place, tmp_path):
+    """A file stands in its place."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for command in (("preview", place / "small.yml", place / "good.yml"), ("submit", place / "small.yml", place / "good.yml"),
+                    ("explore", place / "small.yml")):  # fmt: skip
+        done = run("practice", *command, "--data", tmp_path / "file")
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"stepscope: nothing can be kept in {tmp_path / 'file'}: ")
+
+
+@pytest.mark.prometheus
+def test_a_rule_that_is_never_long_enough_true_is_told_so(place):
+    """With how long it was, and how long it must be."""
+    (place / "short.yml").write_text(GOOD.replace("for: 15s", "for: 2h"), encoding="utf-8")
+    told = at(place, "practice", "submit", place / "small.yml", place / "short.yml").stdout
+    assert "it matched, for " in " ".join(told.split())
+    assert "`for` asks for 7200 s" in " ".join(told.split())

@@ -7,7 +7,7 @@ import yaml
 from stepsim.practice.alarms import Alarm, Episode
 from stepsim.practice.dead import Dead
 from stepsim.practice.drill import Drill
-from stepsim.practice.grade import DrillGrade, heard_of
+from stepsim.practice.grade import DrillGrade, judged
 from stepsim.practice.rule_file import load_rules
 from stepsim.practice.scenario import Scenario, Struck
 
@@ -67,8 +67,8 @@ def graded(rules, *raised, incidents=None, seeds=(SEED,), dead=(), visible=None,
     made = drill(**changes)
     seen = tuple(visible or [incident.begins for incident in incidents])
     heard = [
-        heard_of(Scenario(drill=made, job=made.make_job(), seed=seed, seconds=SECONDS, incidents=incidents, restarts=RESTARTS),
-                 seen, rules, sorted(raised, key=lambda alarm: alarm.begins), {alarm.name for alarm in raised})
+        judged(Scenario(drill=made, job=made.make_job(), seed=seed, seconds=SECONDS, incidents=incidents, restarts=RESTARTS),
+               seen, rules, sorted(raised, key=lambda alarm: alarm.begins), {alarm.name for alarm in raised}, {})
         for seed in seeds
     ]  # fmt: skip
     return replace(DrillGrade.of(made, heard), dead=tuple(Dead(alert=name, why=why) for name, why in dead))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from stepsim.practice.explore import explored, graph
 from stepsim.practice.grade import DrillGrade, grade, workers
 from stepsim.practice.lint import Finding, lint
 from stepsim.practice.live import commands as live
+from stepsim.practice.outcome import spoken
 from stepsim.practice.preview import preview
 from stepsim.practice.report import write_report
 from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, load_rules
@@ -47,7 +49,8 @@ DataFolder = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 DEFAULT_FOLDER = Path("build/practice")
-START = "run:training_mfu:ratio_rate1m or avg by (run) (rank:gpu_utilization:ratio_avg1m)"
+START = """label_replace(run:training_mfu:ratio_rate1m, "what", "MFU", "", "")
+or label_replace(avg by (run) (rank:gpu_utilization:ratio_avg1m), "what", "utilization", "", "")"""
 """What a graph of a drill begins with."""
 
 out = Console(highlight=False)
@@ -66,11 +69,10 @@ def list_drills(as_json_: AsJson = False, data: DataFolder = DEFAULT_FOLDER) -> 
             )
         )
         return
-    table = Table(Column("drill", no_wrap=True), Column("title", ratio=1), Column("what good rules do", ratio=2), "best",
-                  show_lines=True)  # fmt: skip
+    table = Table(Column("drill", no_wrap=True), "what it is about", Column("best", justify="right"))
     for one in known.values():
         score = best[one.id]
-        table.add_row(one.id, one.title, one.goal, "–" if score is None else f"{score:.0f}")
+        table.add_row(one.id, one.title, "–" if score is None else f"{score:.1f}")
     out.print(table)
     out.print("Begin with: stepscope practice show dead-rule")
 
@@ -96,6 +98,7 @@ def _brief(drill: Drill, name: str, hints: int) -> str:
         f"{drill.ranks} GPUs, scraped every {drill.scrape:g} s; rules are evaluated every {drill.eval:g} s. Each seed has "
         f"incidents worth {asked}, and healthy hours in which nothing should fire. At most {drill.rules_budget} alert "
         "rules; the label `severity` says `page` or `ticket`, and `rank` or `node` names the culprit, where there is one.",
+        f"An alarm is due within {_spans(drill, 'detect_within')}, and must end within {_spans(drill, 'reset_within')}.",
         f"Beside them: {beside}." if beside else "",
         *(["## Where to look", *(f"- {place}" for place in drill.look_at)] if drill.look_at else []),
         *(f"**Hint {number}.** {hint}" for number, hint in enumerate(drill.hints[:hints], 1)),
@@ -104,6 +107,11 @@ def _brief(drill: Drill, name: str, hints: int) -> str:
         f"Then: `stepscope practice preview {name} rules.yml`, and `submit` when you are content.",
     ]  # fmt: skip
     return "\n\n".join(filter(None, lines))
+
+
+def _spans(drill: Drill, limit: str) -> str:
+    found = sorted({getattr(one, limit) for one in drill.incidents if one.expect != "silence"})
+    return " to ".join(spoken(seconds) for seconds in dict.fromkeys((found[0], found[-1])))
 
 
 @practice_app.command()
@@ -141,6 +149,7 @@ def explore(
             raise DrillError(
                 f"{drill.id} has no practice seed {chosen}; there are {', '.join(map(str, drill.seeds.practice))}"
             )
+        _room(data)
         scenario = draw_scenario(drill, chosen)
         with errors.status(f"simulating and loading seed {chosen}: a minute or two, once"), ExitStack() as stack:
             process = stack.enter_context(explored(scenario, data / "data", port))
@@ -158,6 +167,7 @@ def preview_rules(name: DrillName, rules: Rules, data: DataFolder = DEFAULT_FOLD
     with _told_errors():
         drill, file = find_drill(name), load_rules(rules)
         check_with_promtool(rules)
+        _room(data)
         scenarios = [draw_scenario(drill, seed) for seed in drill.seeds.practice]
         with workers() as pool, _progress(f"{drill.id}, practice seeds", len(scenarios)) as told:
             waiting = [pool.submit(preview, scenario, file, data / "data") for scenario in scenarios]
@@ -190,7 +200,8 @@ def submit(name: DrillName, rules: Rules, as_json_: AsJson = False, data: DataFo
         return
     _print_findings(file, found, quiet=True)
     out.print(tables.scorecard(graded))
-    out.print(f"Submission {kept.number}. What happened, and what was missed: stepscope practice debrief {name}")
+    out.print(f"Submission {kept.number}, kept in {kept.path}", soft_wrap=True)
+    out.print(f"What happened, and what was missed: stepscope practice debrief {name}", soft_wrap=True)
 
 
 @practice_app.command()
@@ -210,10 +221,13 @@ def debrief(
         target = one.path / (f"against-{before.number}.html" if before else "report.html")
         write_report([graded], file, target, title=f"{drill.title}: submission {one.number}", before=others or None,
                      findings=lint(file, vocabulary(lab_rules())), debrief=True)  # fmt: skip
+    if others:
+        out.print(f"Submission {one.number} against {before.number if before else 0}: {graded.score.score:.1f}, "
+                  f"{graded.score.score - others[0].score.score:+.1f} points")  # fmt: skip
     out.print(tables.scorecard(graded))
     out.print(tables.timeline(graded.heard, [alert.name for alert in file.alerts]))
     out.print(Markdown(f"# Debrief\n\n{drill.debrief}\n\n# Rules that do it"))
-    out.print(Syntax(rule_text(drill.reference, drill.id), "yaml", background_color="default"))
+    out.print(Syntax(rule_text(drill.reference, drill.id), "yaml", background_color="default", word_wrap=True))
     out.print(f"With pictures: {target}", soft_wrap=True)
 
 
@@ -248,12 +262,29 @@ def grade_rules(
 
 def _graded(chosen: Sequence[tuple[Drill, list[int]]], rules: RuleFile, data: Path) -> list[DrillGrade]:
     check_with_promtool(rules.path)
+    _room(data)
     with workers() as pool, _progress("seeds", sum(len(seeds) for _, seeds in chosen)) as told:
         return grade(pool, chosen, rules, data / "data", told)
 
 
 def _graded_each(drill: Drill, files: list[Path], data: Path) -> list[DrillGrade]:
     return [_graded([(drill, sealed_seeds(drill))], load_rules(file), data)[0] for file in files]
+
+
+class DataFolderError(ValueError):
+    """Nothing can be kept there."""
+
+
+def _room(data: Path) -> None:
+    """Before anything is computed."""
+    try:
+        (data / "data").mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=data / "data"):
+            pass
+    except OSError as error:
+        raise DataFolderError(
+            f"nothing can be kept in {data}: {error.strerror}; name another folder with --data"
+        ) from None
 
 
 @contextmanager
@@ -269,7 +300,7 @@ def _told_errors() -> Iterator[None]:
     """What the user can mend is said in one line, with exit status 2."""
     try:
         yield
-    except (DrillError, RuleFileError, EngineError, SubmissionError, PortInUse) as error:
+    except (DrillError, RuleFileError, EngineError, SubmissionError, PortInUse, DataFolderError) as error:
         errors.print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
 

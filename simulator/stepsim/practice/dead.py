@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isnan
 
 import promql_parser
 from promql_parser import BinaryExpr, Expr
@@ -26,11 +27,13 @@ class Side:
     """Labels of one of them."""
     low: float
     high: float
+    nan: bool
+    """Whether it is not a number at times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dead:
-    """An alert whose expression matched nothing in all the data."""
+    """An alert that never fired in all the data, though nothing was wrong with its file."""
 
     alert: str
     why: str
@@ -51,15 +54,31 @@ def explain(rules: RuleFile, dead: frozenset[str], seeds: list[dict[str, Samples
     )
 
 
+def too_short(rules: RuleFile, seconds: Mapping[str, float]) -> tuple[Dead, ...]:
+    """A word for each alert that matched, but never for as long as its ``for`` asks. ``seconds``: for how long at most."""
+    return tuple(
+        Dead(
+            alert=alert.name,
+            why=f"it matched, for {seconds[alert.name]:g} s at most, and `for` asks for {alert.for_seconds:g} s",
+        )
+        for alert in rules.alerts
+        if alert.name in seconds
+    )
+
+
 def _parsed(alert: Alert) -> Expr:
     return bare(promql_parser.parse(alert.expr))
 
 
 def _side(expr: str, seeds: list[Samples]) -> Side:
-    values = [value for samples in seeds for moments in samples.values() for _, value in moments]
+    every = [value for samples in seeds for moments in samples.values() for _, value in moments]
+    values = [value for value in every if not isnan(value)]
     example = next((dict(labels) for samples in seeds for labels in samples), {})
-    return Side(expr=expr, matched=sum(map(len, seeds)), example=example,
-                low=min(values, default=float("nan")), high=max(values, default=float("nan")))  # fmt: skip
+    nowhere = float("nan")
+    return Side(
+        expr=expr, matched=sum(map(len, seeds)), example=example, low=min(values, default=nowhere),
+        high=max(values, default=nowhere), nan=len(values) < len(every),
+    )  # fmt: skip
 
 
 def _sides(expr: Expr) -> Iterator[str]:
@@ -84,7 +103,8 @@ def _why(expr: Expr, sides: list[Side]) -> str:
         return (f"both sides of '{operator(expr)}' match, but never together: the left one has the labels {_labels(left)}, the "
                 f"right one {_labels(right)}")  # fmt: skip
     one = sides[0]
-    return f"{one.expr} lies between {one.low:.4g} and {one.high:.4g} in all the data: the bound is never passed"
+    nan = "; at times it is NaN, which is neither above nor below anything" if one.nan else ""
+    return f"{one.expr} lies between {one.low:.4g} and {one.high:.4g} in all the data: the bound is never passed{nan}"
 
 
 def _labels(side: Side) -> str:

@@ -174,8 +174,20 @@ def example_target(incident: Incident, job: Job) -> dict[str, Any] | None:
 def rule_text(rules: list[AlertRule], group: str) -> str:
     """A rule file of them."""
     written = [rule.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True) for rule in rules]
-    text: str = yaml.safe_dump({"groups": [{"name": group, "rules": written}]}, sort_keys=False, width=120)
+    text: str = yaml.dump({"groups": [{"name": group, "rules": written}]}, Dumper=_Dumper, sort_keys=False, width=120,
+                          allow_unicode=True)  # fmt: skip
     return text
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what has several lines as people do."""
+
+
+def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _block)
 
 
 def drills() -> dict[str, Drill]:

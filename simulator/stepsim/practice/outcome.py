@@ -68,9 +68,9 @@ def judged_of(grade: DrillGrade) -> list[Judged]:
 
 
 def unheard(grade: DrillGrade) -> list[tuple[str, str]]:
-    """Alerts that never matched, and why, where that was found out."""
+    """Alerts that never fired, and why, where that was found out."""
     why = {dead.alert: dead.why for dead in grade.dead}
-    return [(name, why.get(name, "")) for name in dict.fromkeys((*why, *sorted(grade.silent)))]
+    return [(name, why.get(name, "")) for name in dict.fromkeys((*why, *sorted(grade.silent), *grade.too_short))]
 
 
 def mean(values: Iterable[float | None]) -> float | None:

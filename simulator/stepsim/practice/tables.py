@@ -67,7 +67,7 @@ def scorecard(grade: DrillGrade) -> RenderableType:
     for part in parts(grade):
         rows.add_row(part.label, _bar(part), Text(part.value, justify="right"), Text(part.meaning, "bright_black"))
     dead = [
-        Text.assemble(("never matched  ", "bold"), printable(name + (f": {why}" if why else "")))
+        Text.assemble(("never fired  ", "bold"), printable(name + (f": {why}" if why else "")))
         for name, why in unheard(grade)
     ]
     return Group(Columns([_big(grade.score.score), head], padding=(0, 3)), "", rows, *dead)
@@ -86,9 +86,9 @@ def _bar(part: Part) -> Text:
 
 def overview(grades: Sequence[DrillGrade]) -> Table:
     """In the drills' order, with the mean at the end."""
-    table = Table(Column("drill", no_wrap=True), "", _right("score"), _right("told"), _right("false/day"), _right("delay"),
+    table = Table(Column("drill", no_wrap=True), _right("score"), _right("told"), _right("false/day"), _right("delay"),
                   _right("culprit"), _right("reset"), "remark", show_footer=len(grades) > 1)  # fmt: skip
-    table.columns[0].footer, table.columns[2].footer = Text("mean", "bold"), Text(f"{mean_score(grades):.1f}", "bold")
+    table.columns[0].footer, table.columns[1].footer = Text("mean", "bold"), Text(f"{mean_score(grades):.1f}", "bold")
     for grade in grades:
         table.add_row(*_row(grade))
     return table
@@ -103,7 +103,6 @@ def _row(grade: DrillGrade) -> Iterator[Text]:
     delay = mean(one.delay_seconds for one in judged_of(grade))
     reset = mean(one.reset_seconds for one in judged_of(grade))
     yield Text(grade.drill.id)
-    yield Text(printable(grade.drill.title))
     yield Text(f"{score.score:.1f}", "bold")
     yield Text(f"{score.told}/{score.incidents}")
     yield Text(f"{score.false_alarms / score.healthy_hours * 24:.1f}")

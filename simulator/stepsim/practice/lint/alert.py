@@ -21,6 +21,9 @@ MULTIPLYING = ("le", "cpu", "phase", "mode", "collective", "kind", "outcome", "p
 JOINED = "* on (UUID) group_left (run, rank, node) gpu:training_rank:info"
 
 
+SEVERITIES = ("page", "critical", "ticket", "warning", "info", "none")
+
+
 def missing_for(rule: Rule) -> Iterator[Finding]:
     alert = rule.alert
     if alert is None or alert.for_seconds or window_seconds(rule.expr, rule.known) >= STEADY_SECONDS or _age(rule.expr):
@@ -43,6 +46,12 @@ def no_severity(rule: Rule) -> Iterator[Finding]:
             "warning", "no-severity",
             "without a label `severity` the alert counts as a page",
             "labels: {severity: page}, or ticket for what can wait until the morning",
+        )  # fmt: skip
+    elif rule.alert and rule.alert.labels["severity"].lower() not in SEVERITIES:
+        yield rule.found(
+            "warning", "no-severity",
+            f"the severity {rule.alert.labels['severity']!r} is none that is known: the alert counts as a ticket",
+            "labels: {severity: page}, or ticket",
         )  # fmt: skip
 
 

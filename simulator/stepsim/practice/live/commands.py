@@ -16,6 +16,7 @@ from stepsim.practice.live import client
 from stepsim.practice.rule_file import RuleFileError, load_rules
 
 out = Console(highlight=False)
+GRADED = {"yours": "your own rules, which were loaded", "the lab's": "the lab's rules, as none of yours were loaded"}
 
 
 def install(
@@ -107,7 +108,7 @@ def reveal(
             if grade[name] is not None
         )  # fmt: skip
         out.print(
-            f"Score {grade['score']:.0f} of 100, of {told['rules']} rules: {parts}; noise −{grade['noise']:.1f}",
+            f"Score {grade['score']:.0f} of 100. Graded: {GRADED[told['rules']]}. {parts}; noise {grade['noise']:.1f} points",
             soft_wrap=True,
         )
     else:

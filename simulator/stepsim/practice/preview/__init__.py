@@ -24,7 +24,6 @@ from itertools import groupby
 from math import isfinite
 from pathlib import Path
 
-from stepsim.practice.alarms import alarms
 from stepsim.practice.data import file_of, lab_rules, recording_of
 from stepsim.practice.exact import EngineError, Labels, Moments
 from stepsim.practice.grade import Heard, heard_of
@@ -45,8 +44,7 @@ def preview(scenario: Scenario, rules: RuleFile, data: Path) -> Heard:
     with _opened(scenario, rules, data) as session:
         fired, pending = _states(session, rules)
         visible, last = session.visible, session.clock.last
-    raised = alarms(fired, every=scenario.drill.eval, last=last)
-    return heard_of(scenario, visible, rules, raised, {dict(labels)["alertname"] for labels in (*fired, *pending)})
+    return heard_of(scenario, visible, rules, fired, pending, last=last)
 
 
 def firing(scenario: Scenario, rules: RuleFile, data: Path) -> tuple[Moments, Moments]:
