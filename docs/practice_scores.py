@@ -38,15 +38,15 @@ def main() -> None:
         def graded(files: Callable[[Drill], RuleFile]) -> list[DrillGrade]:
             return [grade(pool, [one], files(one[0]), FOLDER / "data", told)[0] for one in seeds]
 
+        own, public = (grade(pool, seeds, load_rules(file), FOLDER / "data", told) for file in (OWN, PUBLIC))
         reference = graded(lambda drill: shipped(drill, 0))
         tempting = [
             [
-                grade(pool, [one], shipped(one[0], number), FOLDER / "data", told)[0]
-                for number in range(1, len(one[0].tempting) + 1)
+                grade(pool, [one], shipped(one[0], n), FOLDER / "data", told)[0]
+                for n in range(1, len(one[0].tempting) + 1)
             ]
             for one in seeds
         ]
-        own, public = (grade(pool, seeds, load_rules(file), FOLDER / "data", told) for file in (OWN, PUBLIC))
     text = tables(reference, tempting, own, public)
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)

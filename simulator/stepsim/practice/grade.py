@@ -93,7 +93,8 @@ def grade(
     data: Path,
     told: Told = lambda _: None,
 ) -> list[DrillGrade]:
-    """Grades in the drills' order, each on the given seeds. Raises ``RuleFileError`` and ``EngineError``."""
+    """Grades in the drills' order, each on the given seeds; with one drill, alerts that never fired are explained. Raises
+    ``RuleFileError`` and ``EngineError``."""
     scenarios = [draw_scenario(drill, seed) for drill, seeds in drills for seed in seeds]
     pending = {pool.submit(hear, scenario, rules, data): number for number, scenario in enumerate(scenarios)}
     heard: dict[int, Heard] = {}
@@ -103,12 +104,18 @@ def grade(
         told(scenarios[number].drill.id)
     ordered = iter(heard[number] for number in range(len(scenarios)))
     grades = [DrillGrade.of(drill, [next(ordered) for _ in seeds]) for drill, seeds in drills]
-    return [replace(one, dead=_explained(pool, one, rules, data)) for one in grades]
+    return [replace(one, dead=_explained(pool, one, rules, data)) for one in grades] if len(grades) == 1 else grades
+
+
+MOST_SIDES = 20
+"""Expressions that are evaluated for their own sake: more would take longer than the grade."""
 
 
 def _explained(pool: ProcessPoolExecutor, grade: DrillGrade, rules: RuleFile, data: Path) -> tuple[Dead, ...]:
     """Each side of the expressions that never matched, evaluated on every seed."""
     exprs = sides_of(rules, grade.silent)
+    if len(exprs) > MOST_SIDES:
+        return ()
     asked = [(one.scenario, rules, exprs, data) for one in grade.heard] if exprs else []
     return (*explain(rules, grade.silent, list(pool.map(_sides, asked))), *too_short(rules, grade.too_short))
 
