@@ -9,6 +9,7 @@ from running_lab import ROOT
 from stepsim.board import FaultBoard
 from stepsim.engine import Engine
 from stepsim.pages import Pages
+from stepsim.practice import needed
 
 MATRIX = ROOT / "build" / "fault-matrix.txt"
 """Where the outcome of tests/rules/test_matrix.py is kept."""
@@ -21,16 +22,7 @@ def _rules(name):
 
 def recorded_for(exprs):
     """The recording rules that expressions need, in their order; the dashboards' own cost time and fire nothing."""
-    rules = {rule["record"]: rule for rule in _rules("recording.yml")}
-    needed, found = set(), set(_recorded(" ".join(exprs)))
-    while found:
-        needed |= found
-        found = set(_recorded(" ".join(rules[name]["expr"] for name in found))) - needed
-    return [rule for name, rule in rules.items() if name in needed]
-
-
-def _recorded(text):
-    return re.findall(r"\b[a-z]+:\w+:\w+", text)
+    return needed.recorded_for(exprs, {"groups": [{"rules": _rules("recording.yml")}]})
 
 
 ALERTS = [rule["expr"] for rule in _rules("alerts.yml")]

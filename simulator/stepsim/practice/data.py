@@ -27,6 +27,7 @@ stepsim.practice.recording
 """The modules that data depend on."""
 
 
+@cache
 def lab_rules() -> dict[str, Any]:
     """The content of the lab's recording.yml, from the package or from the project's folder."""
     installed = Path(str(files("stepsim"))) / "rules" / "recording.yml"

@@ -92,8 +92,8 @@ def name_of(key: str) -> str:
     return key.partition("{")[0]
 
 
-def record(scenario: Scenario, progress: Callable[[float], None] = lambda seconds: None) -> Recording:
-    """Simulate one seed of a drill. ``progress`` hears how far it has come, now and then."""
+def record(scenario: Scenario) -> Recording:
+    """Simulate one seed of a drill."""
     scrape = scenario.drill.scrape
     layout = Layout()
     moments = np.arange(0.0, scenario.seconds + scrape / 2, scrape)
@@ -101,7 +101,7 @@ def record(scenario: Scenario, progress: Callable[[float], None] = lambda second
     play = _Play.begin(scenario)
     twins: dict[int, _Play] = {}
     visible = [float("inf")] * len(scenario.incidents)
-    for number, moment in enumerate(moments.tolist()):
+    for moment in moments.tolist():
         for index, incident in enumerate(scenario.incidents):
             if moment - scrape < incident.begins <= moment:
                 twins[index] = play.fork(without=index)
@@ -113,8 +113,6 @@ def record(scenario: Scenario, progress: Callable[[float], None] = lambda second
                 visible[index] = moment
             if visible[index] <= moment or moment > scenario.incidents[index].ends:
                 del twins[index]
-        if number % 64 == 0:
-            progress(moment)
     return layout.recording(scrape, shots, tuple(visible))
 
 
