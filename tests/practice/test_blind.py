@@ -158,6 +158,7 @@ def test_nothing_tells_which_faults_are_active(lab, caplog, monkeypatch):
     assert struck == {fault for fault, _ in hard}
     assert lab.get("/practice")["state"] == "over"
     said += [*everything(lab, changes=False), caplog.text]
+    said = [one.replace('"/straggler"', "") for one in said]  # a page that is always there
     for name in FAULTS:
         assert not [one for one in said if re.search(rf"\b{name}\b", one)], name
     assert "lab_fault" not in "".join(said)

@@ -16,7 +16,7 @@ from stepsim.practice.data import lab_rules, recording_of
 from stepsim.practice.dead import Dead, explain, sides_of, too_short
 from stepsim.practice.drill import Drill
 from stepsim.practice.exact import Moments, Samples, evaluate, firing
-from stepsim.practice.rule_file import RuleFile
+from stepsim.practice.rule_file import EXHIBIT, RuleFile
 from stepsim.practice.scenario import Scenario, draw_scenario
 from stepsim.practice.score import Score, SeedResult, judge, total
 
@@ -136,9 +136,15 @@ def heard_of(
     scenario: Scenario, visible: tuple[float, ...], rules: RuleFile, fired: Moments, pending: Moments, *, last: float
 ) -> Heard:
     """``fired`` and ``pending`` as an engine tells them; ``last``: the last moment of the data."""
+    fired, pending = _meant(fired), _meant(pending)
     told, waiting = ({dict(labels)["alertname"] for labels in states} for states in (fired, pending))
     waited = {name: _longest(name, pending, scenario.drill.eval) for name in waiting - told}
     return judged(scenario, visible, rules, alarms(fired, every=scenario.drill.eval, last=last), told, waited)
+
+
+def _meant(moments: Moments) -> Moments:
+    """Exhibits aside."""
+    return {labels: when for labels, when in moments.items() if EXHIBIT not in dict(labels)}
 
 
 def _longest(name: str, pending: Moments, every: float) -> float:
@@ -154,5 +160,6 @@ def judged(
     result = judge(
         raised, scenario.incidents, visible, seed=scenario.seed, every=scenario.drill.eval, seconds=scenario.seconds
     )
-    silent = frozenset(rule.name for rule in rules.alerts) - told - frozenset(waited)
+    meant = frozenset(rule.name for rule in rules.alerts if EXHIBIT not in rule.labels)
+    silent = meant - told - frozenset(waited)
     return Heard(scenario=scenario, visible=visible, alarms=tuple(raised), silent=silent, waited=waited, result=result)

@@ -82,11 +82,6 @@ def mean(values: Iterable[float | None]) -> float | None:
 # Words ----------------------------------------------------------------------------------------------------------------
 
 
-def printable(text: str) -> str:
-    """What others wrote, without what would move a terminal's cursor."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-
-
 def spoken(seconds: float) -> str:
     """A span of time: ``90 s``, ``21 min``, ``6 h 40 min``."""
     if seconds <= SHORT_SECONDS:

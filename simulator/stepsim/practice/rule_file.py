@@ -46,6 +46,10 @@ def kind_of(labels: Mapping[str, str]) -> Kind:
     return "page" if labels.get("severity", "").lower() in ("page", "critical", "") else "ticket"
 
 
+EXHIBIT = "exhibit"
+"""An alert with this label is for show: nobody is woken by it, and nothing is graded of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Alert:
     name: str

@@ -18,6 +18,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from stepsim.board import target_label
+from stepsim.markup import printable
 from stepsim.practice.grade import DrillGrade, Heard
 from stepsim.practice.outcome import (
     Outcome,
@@ -28,7 +29,6 @@ from stepsim.practice.outcome import (
     mean_score,
     outcome,
     parts,
-    printable,
     remark,
     spoken,
     unheard,

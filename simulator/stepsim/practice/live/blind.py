@@ -115,7 +115,7 @@ class Blind:
         """Of the last drill that was revealed."""
         self._lock = threading.Lock()
         self._session: Session | None = None
-        board.secret = self.on
+        board.secret, board.unrevealed = self.on, lambda: self._session is not None
 
     def on(self) -> bool:
         """Whether nobody may know what is active."""

@@ -11,7 +11,7 @@ from typing import Any
 from stepsim.practice.alarms import Episode, merged
 from stepsim.practice.exact import Labels
 from stepsim.practice.live.rules import OWN
-from stepsim.practice.rule_file import kind_of
+from stepsim.practice.rule_file import EXHIBIT, kind_of
 from stepsim.practice.scenario import Struck
 from stepsim.practice.score import Score, SeedResult, judge, total
 
@@ -38,7 +38,7 @@ class Heard:
             for alert in alerts:
                 labels, starts = alert["labels"], alert.get("startsAt", "")
                 of_this_run = labels.get("run", self._run) == self._run
-                if not of_this_run or "exhibit" in labels or _seconds(starts) is None:
+                if not of_this_run or EXHIBIT in labels or _seconds(starts) is None:
                     continue
                 key: Key = (frozenset(labels.items()), starts)
                 if key in self._ends or len(self._ends) < MOST_EPISODES:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from stepsim.markup import Markup, joined, prose, tag
 from stepsim.practice.alarms import Alarm
 from stepsim.practice.drill import rule_text
 from stepsim.practice.grade import DrillGrade, Heard
 from stepsim.practice.outcome import Part, counted, judged_of, moment, parts, remark, spoken, unheard
 from stepsim.practice.report.closeup import closeup
 from stepsim.practice.report.marks import named
-from stepsim.practice.report.markup import Markup, joined, prose, tag
 from stepsim.practice.report.timeline import Lane, timeline
 from stepsim.practice.rule_file import RuleFile
 from stepsim.practice.score import Judged

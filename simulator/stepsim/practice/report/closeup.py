@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from stepsim.markup import Markup, tag
 from stepsim.practice.alarms import Alarm
 from stepsim.practice.grade import Heard
 from stepsim.practice.outcome import Happened, Outcome, happened, outcome, spoken
@@ -20,7 +21,6 @@ from stepsim.practice.report.marks import (
     width_of,
     words,
 )
-from stepsim.practice.report.markup import Markup, tag
 from stepsim.practice.scenario import Struck
 from stepsim.practice.score import Judged
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from stepsim.board import target_label
+from stepsim.markup import Markup, joined, tag
 from stepsim.practice.alarms import Alarm
 from stepsim.practice.outcome import MEANING, Outcome, moment, spoken
-from stepsim.practice.report.markup import Markup, joined, tag
 from stepsim.practice.scenario import Struck
 
 LETTER_WIDTH = 7.0

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from stepsim.markup import Markup, tag
 from stepsim.practice.grade import DrillGrade
 from stepsim.practice.lint import Finding
 from stepsim.practice.outcome import counted, mean_score, parts, remark, unheard
 from stepsim.practice.report.card import card, dial, difference, never_matched
 from stepsim.practice.report.marks import hatches, legend
-from stepsim.practice.report.markup import Markup, tag
 from stepsim.practice.rule_file import RuleFile
 
 NOTHING_LOADED = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

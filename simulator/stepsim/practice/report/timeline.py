@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from stepsim.markup import Markup, tag
 from stepsim.practice.alarms import Alarm
 from stepsim.practice.grade import Heard
 from stepsim.practice.outcome import Happened, happened, moment, outcome
@@ -21,7 +22,6 @@ from stepsim.practice.report.marks import (
     width_of,
     words,
 )
-from stepsim.practice.report.markup import Markup, tag
 from stepsim.practice.scenario import DOWN_SECONDS
 
 WIDTH, LEFT, RIGHT = 1200.0, 240.0, 1184.0

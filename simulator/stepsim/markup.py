@@ -7,8 +7,6 @@ from html import escape
 
 from markdown_it import MarkdownIt
 
-from stepsim.practice.outcome import printable
-
 EMPTY = ("br", "circle", "line", "link", "meta", "path", "polygon", "rect")
 LINES = {ord("\n"): "\n", ord("\t"): "    "}
 
@@ -47,3 +45,8 @@ def prose(text: str) -> Markup:
     """Markdown: paragraphs, lists, code, emphasis and tables. Neither HTML nor pictures, which might be loaded."""
     reader = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "html_block", "html_inline"])
     return Markup(reader.render(text))
+
+
+def printable(text: str) -> str:
+    """What others wrote, without what would move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
