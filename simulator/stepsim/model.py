@@ -5,7 +5,9 @@ To change the physics: change an equation here, with its source. Each phase has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil, inf
 
 import numpy as np
@@ -13,7 +15,7 @@ import numpy.typing as npt
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OPTIMIZER
 from stepsim.accelerators import PCIE_BYTES_PER_SECOND
-from stepsim.collectives import MIB, NIC_EFFICIENCY, hierarchical_allreduce, nvls_allreduce, ring_allreduce
+from stepsim.collectives import MIB, NIC_EFFICIENCY, Group
 from stepsim.draws import Draws, FloatArray
 from stepsim.loader import Loader, decode_seconds
 from stepsim.params import PCIE_LANES, Params
@@ -24,7 +26,6 @@ H2D_LATENCY_SECONDS = 1e-5
 FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 * MIB, 25 * MIB
 """DistributedDataParallel's defaults: the first bucket is small, so that communication starts early."""
 MAX_BUCKETS = 16
-GPUS_PER_SWITCH = 8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
@@ -63,7 +64,7 @@ def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
     limit = params.power_limit_watts if thermal_watts is None else np.minimum(params.power_limit_watts, thermal_watts)
     done = compute(job, limit)
     seconds = done.seconds * params.compute_scale
-    ready, tail = _buckets(params)
+    ready, tail = buckets(job.model.parameters * job.network.gradient_bytes, partial(_allreduce, params))
     checkpoint = np.zeros(job.ranks)
     checkpoint[0] = (
         job.model.parameters * job.schedule.checkpoint_bytes_per_parameter / job.schedule.checkpoint_bytes_per_second
@@ -79,7 +80,7 @@ def plan(params: Params, thermal_watts: FloatArray | None = None) -> Plan:
         backward_seconds=seconds * 2 / 3,
         bucket_ready=ready[:, None],
         bucket_tail=tail,
-        hidden_seconds=float(((tail - tail[-1])[:-1] / (1 - ready)[:-1]).max(initial=0.0)),
+        hidden_seconds=hidden_seconds(ready, tail),
         held=held if (held := params.stuck | params.lost).any() else None,
         checkpoint_seconds=checkpoint,
         evaluation_seconds=job.schedule.evaluation_batches * done.seconds / 3,
@@ -97,36 +98,39 @@ _BY_GENERATION = np.array(
 )
 
 
-def _buckets(params: Params) -> tuple[FloatArray, FloatArray]:
-    """Gradient buckets in the order in which the backward fills them; equal ones are grouped to ``MAX_BUCKETS``."""
-    job = params.job
-    total = job.model.parameters * job.network.gradient_bytes
+def buckets(total: float, seconds: Callable[[float], float]) -> tuple[FloatArray, FloatArray]:
+    """``total`` bytes of gradients in the order in which the backward fills their buckets; equal ones are grouped to
+    ``MAX_BUCKETS``. ``seconds``: how long the collective of so many bytes takes.
+
+    Gives the share of the backward after which each is ready, and the seconds from its start to the last one's end.
+    """
     first = min(FIRST_BUCKET_BYTES, total)
     count = ceil((total - first) / BUCKET_BYTES)
     groups = min(MAX_BUCKETS - 1, count)
     sizes = np.array([first] + [(total - first) / groups for _ in range(groups)])
-    each = _allreduce(params, (total - first) / count) if count else 0.0
-    times = np.array([_allreduce(params, first)] + [count / groups * each for _ in range(groups)])
+    each = seconds((total - first) / count) if count else 0.0
+    times = np.array([seconds(first)] + [count / groups * each for _ in range(groups)])
     return np.cumsum(sizes) / total, np.cumsum(times[::-1])[::-1]
+
+
+def hidden_seconds(ready: FloatArray, tail: FloatArray) -> float:
+    """How long a backward must be to leave only the last bucket's communication exposed."""
+    return float(((tail - tail[-1])[:-1] / (1 - ready)[:-1]).max(initial=0.0))
 
 
 def _allreduce(params: Params, size: float) -> float:
     """A way to fall back to is no quicker than what it takes the place of."""
     job, gpu, ranks, fallback = params.job, params.job.gpu, params.job.gpus_per_node, params.fallback_bytes_per_second
-    if job.ranks == 1:
-        return 0.0
-    if job.nodes > 1:
-        nic = job.network.nic_bytes_per_second * float(params.nic_scale.min())
-        if fallback is not None:
-            # Of each GPU, so that the node's sockets reach that in all.
-            nic = min(nic, fallback / (ranks * NIC_EFFICIENCY))
-        return hierarchical_allreduce(
-            size, nodes=job.nodes, gpus_per_node=ranks, busbw=gpu.busbw_bytes_per_second, nic=nic, hop=gpu.hop_seconds,
-        )  # fmt: skip
-    if fallback is None and gpu.nvls and ranks == GPUS_PER_SWITCH:
-        return nvls_allreduce(size)
-    bandwidth = min(gpu.busbw_bytes_per_second, fallback or inf)
-    return ring_allreduce(size, ranks, bandwidth=bandwidth, hop=gpu.hop_seconds)
+    nic = job.network.nic_bytes_per_second * float(params.nic_scale.min())
+    busbw = gpu.busbw_bytes_per_second
+    if fallback is not None:
+        # Of each GPU, so that the node's sockets reach that in all; in a job of one node it is PCIe.
+        nic = min(nic, fallback / (ranks * NIC_EFFICIENCY))
+        busbw = min(busbw, fallback) if job.nodes == 1 else busbw
+    nvls = gpu.nvls and fallback is None
+    return Group(
+        nodes=job.nodes, gpus_per_node=ranks, busbw=busbw, nic=nic, hop=gpu.hop_seconds, nvls=nvls
+    ).allreduce(size)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
