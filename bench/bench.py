@@ -30,6 +30,7 @@ from rich.table import Table
 
 import practice
 import real
+import viewers
 from queries import committed, panels_of, shown
 from results import Result, timed
 from stepsim.board import FaultBoard
@@ -235,7 +236,16 @@ def serving(command: list[str], url: str, ready: str) -> Iterator[Running]:
         process.wait(10)
 
 
-MEASUREMENTS = (simulation, rendering, history, dashboards, scraping, *practice.MEASUREMENTS, *real.MEASUREMENTS)
+MEASUREMENTS = (
+    simulation,
+    rendering,
+    history,
+    dashboards,
+    scraping,
+    *practice.MEASUREMENTS,
+    *viewers.MEASUREMENTS,
+    *real.MEASUREMENTS,
+)
 
 
 def main() -> int:

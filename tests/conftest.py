@@ -59,6 +59,7 @@ SERVICES = {
     "prometheus": no_prometheus,
     "victoria": no_program("victoria-metrics"),
     "kubectl": no_program("kubectl"),
+    "browser": no_program("chromium"),
     "compose": no_compose,
 }
 

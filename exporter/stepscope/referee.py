@@ -35,6 +35,8 @@ class Referee:
         self.late_seconds = [[0.0 for _ in nodes] for _ in PHASES]
         self.late_node_seconds = [[0.0] * (max(nodes) + 1) for _ in PHASES]
         self.wait_seconds: Rows = [0.0 for _ in nodes]
+        self.lap: tuple[int, Rows] | None = None
+        """The latest one: the step that closed it, and seconds by phase and rank."""
 
     def add(self, record: StepRecord) -> None:
         """Book the step of all ranks: columns of ``record`` are the ranks.
@@ -47,6 +49,7 @@ class Referee:
         if record.collective:
             self._carried = record.after
             if lap is not None:
+                self.lap = (record.step, lap)
                 self._book(lap)
         else:
             self._carried = None if lap is None else self._operations.sum(lap, record.after)

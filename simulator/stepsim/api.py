@@ -2,59 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterable
-from importlib.resources import files
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from stepscope.diagnosis.wording import with_texts
 from stepscope.exposition import CONTENT_TYPE
 from stepscope.metrics import Metric
 from stepsim.alerts import AlertLog
-from stepsim.board import Board, FaultError, UnknownFaultId
+from stepsim.board import FaultError, UnknownFaultId
 from stepsim.body import BadRequest, json_object
 from stepsim.diagnoser import Diagnoser
 from stepsim.guard import guarded
 from stepsim.pages import metrics_path
-from stepsim.practice.live.blind import Blind, Refused
+from stepsim.practice.live.blind import Refused
 from stepsim.practice.live.result import PRACTICE
 from stepsim.practice.live.routes import PracticeRoutes
-from stepsim.recent import Recent
-
-NO_PROMETHEUS = "nothing is diagnosed: no Prometheus was given, by --prometheus or STEPSCOPE_PROMETHEUS"
-
-
-class Watched(Protocol):
-    """A job, simulated or real, as the API shows it."""
-
-    @property
-    def board(self) -> Board: ...
-    @property
-    def recent(self) -> Recent: ...
-    @property
-    def practice(self) -> Blind | None:
-        """Blind drills, where the job can have them."""
-
-    @property
-    def failed(self) -> threading.Event:
-        """Set when it died: the process ends then."""
-
-    def describe(self) -> dict[str, Any]:
-        """Run, nodes, ranks, accelerator and model."""
-
-    def catalogue(self) -> dict[str, Any]:
-        """The faults that it can have."""
-
-    def start(self) -> None: ...
-    def close(self) -> None: ...
+from stepsim.scenarios import UnknownScenario, possible, requests_of
+from stepsim.shown import Shown, Watched
+from stepsim.viewers import Viewers
+from stepsim.web import web_routes
 
 
 class Published(Protocol):
@@ -84,18 +58,20 @@ class Api:
         *,
         blind: bool,
         diagnoser: Diagnoser | None = None,
+        links: Mapping[str, int],
     ) -> None:
-        self._live, self._pages, self._clock, self._blind = live, pages, clock, blind
-        self._diagnoser = diagnoser
+        self._live, self._pages, self._clock = live, pages, clock
         self._alerts = AlertLog()
         self._practice = PracticeRoutes(live.practice, self._alerts, diagnoser)
+        self._shown = Shown(live, self._alerts, self._practice, diagnoser, clock, blind=blind, links=links)
+        self._viewers = Viewers(opening=self._shown.opening, state=self._shown.state, lap=self._shown.new_lap)
 
     def routes(self) -> list[Route]:
         return [
-            Route("/", self.console),
-            Route("/console/{name}", self.console),
+            *web_routes(),
             Route("/healthz", self.healthz),
             Route("/status", self.status),
+            Route("/events", self.events),
             Route("/diagnosis", self.diagnosis),
             Route("/sd", self.discovery),
             Route("/metrics/{source}", self.metrics),
@@ -106,6 +82,8 @@ class Api:
             Route("/faults", self.stop_all_faults, methods=["DELETE"]),
             Route("/faults/stop", self.stop_all_faults, methods=["POST"]),
             Route("/faults/{fault_id}", self.stop_fault, methods=["DELETE"]),
+            Route("/scenarios", self.list_scenarios, methods=["GET"]),
+            Route("/scenarios", self.start_scenario, methods=["POST"]),
             Route("/runbooks/{alert}", self.runbook),
             Route("/alerts", self.list_alerts, methods=["GET"]),
             Route("/alerts", self.receive_alerts, methods=["POST"]),
@@ -133,31 +111,36 @@ class Api:
 
     def diagnosis(self, request: Request) -> Response:
         """What ``stepscope diagnose --json`` prints, with the numbers as text beside; 503 while there is nothing to say."""
-        report = self._diagnosis()
+        report = self._shown.diagnosis()
         if report is None:
-            return JSONResponse({"error": self._undiagnosed()}, status_code=503 if self._diagnoser else 404)
+            error = {"error": self._shown.undiagnosed()}
+            return JSONResponse(error, status_code=503 if self._shown.diagnoses else 404)
         return JSONResponse(report)
 
     def status(self, request: Request) -> Response:
-        diagnosis = self._diagnosis()
-        return JSONResponse(
-            {
-                "job": self._live.describe(),
-                **self._live.recent.report(),
-                "trace": self._live.recent.trace(),
-                "diagnosis": diagnosis,
-                "undiagnosed": None if diagnosis else self._undiagnosed(),
-                "faults": self._visible_faults(),
-                "practice": self._practice.state(),
-                "alerts": self._alerts.firing(),
-            }
-        )
+        """What the console shows, without the laps."""
+        return JSONResponse({**self._shown.state(), "trace": self._live.recent.trace()})
+
+    async def events(self, request: Request) -> Response:
+        """Server-sent events: ``opening`` once, ``state`` every second, ``lap`` whenever there is a new one."""
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._viewers.follow(), media_type="text/event-stream", headers=headers)
+
+    def list_scenarios(self, request: Request) -> Response:
+        return JSONResponse([scenario.to_dict() for scenario in possible(self._live.board.faults)])
+
+    async def start_scenario(self, request: Request) -> Response:
+        """Start all faults of a scenario, or none."""
+        self._practice.refuse_by_hand()
+        requests = requests_of(await json_object(request))
+        faults = await run_in_threadpool(self._live.board.start_all, requests, self._clock())
+        return JSONResponse([fault.to_dict() for fault in faults], status_code=201)
 
     def catalogue(self, request: Request) -> Response:
         return JSONResponse(self._live.catalogue())
 
     def list_faults(self, request: Request) -> Response:
-        return JSONResponse(self._visible_faults())
+        return JSONResponse(self._shown.faults())
 
     async def start_fault(self, request: Request) -> Response:
         self._practice.refuse_by_hand()
@@ -190,13 +173,6 @@ class Api:
         self._practice.hear(notification["alerts"])
         return JSONResponse({"alerts": count})
 
-    async def console(self, request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        if name not in _CONSOLE_TYPES:
-            return PlainTextResponse("no such page\n", status_code=404)
-        content = files("stepsim").joinpath("console", name).read_text(encoding="utf-8")
-        return Response(content, media_type=_CONSOLE_TYPES[name], headers=_CONSOLE_HEADERS)
-
     async def runbook(self, request: Request) -> Response:
         """An alert's runbook, as it stands in docs/runbooks."""
         known = {file.stem: file for file in runbooks_folder().glob("*.md")}
@@ -204,31 +180,6 @@ class Api:
         if file is None:
             return PlainTextResponse(f"no such runbook; there are: {' '.join(sorted(known))}\n", status_code=404)
         return PlainTextResponse(file.read_text(encoding="utf-8"), headers={"x-content-type-options": "nosniff"})
-
-    def _diagnosis(self) -> dict[str, Any] | None:
-        report = self._diagnoser.report() if self._diagnoser else None
-        return with_texts(report) if report else None
-
-    def _undiagnosed(self) -> str:
-        """Why there is no diagnosis."""
-        return self._diagnoser.trouble() if self._diagnoser else NO_PROMETHEUS
-
-    def _visible_faults(self) -> list[dict[str, Any]]:
-        return [] if self._blind else [fault.to_dict() for fault in self._live.board.told()]
-
-
-_CONSOLE_TYPES = {
-    "index.html": "text/html",
-    "console.js": "text/javascript",
-    "diagnosis.js": "text/javascript",
-    "practice.js": "text/javascript",
-    "console.css": "text/css",
-}
-_CONSOLE_HEADERS = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-cache",
-}
 
 
 def runbooks_folder() -> Path:
@@ -259,15 +210,18 @@ def create_app(
     clock: Callable[[], float] = time.time,
     blind: bool = False,
     diagnoser: Diagnoser | None = None,
+    links: Mapping[str, int] = MappingProxyType({}),
 ) -> Starlette:
-    """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults."""
+    """The ASGI application. ``origins`` are the web origins, exactly, whose pages may change faults; ``links`` are the ports of
+    the lab's other pages by name."""
     if live.practice:
         pages.add("practice", PRACTICE, live.practice)
     return Starlette(
-        routes=Api(live, pages, clock, blind=blind, diagnoser=diagnoser).routes(),
-        middleware=guarded(origins, "/faults", "/practice"),
+        routes=Api(live, pages, clock, blind=blind, diagnoser=diagnoser, links=links).routes(),
+        middleware=guarded(origins, "/faults", "/practice", "/scenarios"),
         exception_handlers={
             FaultError: _answer(422),
+            UnknownScenario: _answer(422),
             BadRequest: _answer(400),
             Refused: _answer(409),
             UnknownFaultId: _unknown_id,

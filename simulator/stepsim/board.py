@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -62,6 +63,9 @@ def target_label(target: dict[str, Any]) -> str:
     return str(target["node"]) if "node" in target else "run"
 
 
+MOST_ENDED = 100
+"""Faults that are remembered after their end."""
+
 _WHOM = {"rank": "one rank", "node": "one node", "run": "the whole run: leave the target out, or it is"}
 
 
@@ -94,35 +98,49 @@ class Board:
         """Faults that this job cannot have, and why."""
         self.lock = threading.Lock()
         self._active = {fault.id: fault for fault in active}
+        self._ended: deque[tuple[ActiveFault, float]] = deque(maxlen=MOST_ENDED)
+        self._now = 0.0
+        """When the board was last told the time."""
         self.changed: Callable[[], None] = lambda: None
         self.secret: Callable[[], bool] = lambda: False
         """Whether nobody may know, or change, what is active: while a blind drill is on."""
+        self.unrevealed: Callable[[], bool] = lambda: False
+        """Whether nobody may know what was: until the drill is revealed."""
 
     def start(self, request: dict[str, Any], now: float) -> ActiveFault:
         """Start what the request describes; raises ``FaultError``, and then changes nothing.
 
         The same fault on the same target is replaced: starting it twice does not double it.
         """
-        fault = self.check(request, now)
+        return self.start_all([request], now)[0]
+
+    def start_all(self, requests: Iterable[Mapping[str, Any]], now: float) -> list[ActiveFault]:
+        """Start them together, or none of them: as ``start``."""
+        faults = [self.check(dict(request), now) for request in requests]
+        started = {(fault.fault, str(fault.target)) for fault in faults}
         with self.lock:
-            for other in list(self._active.values()):
-                if (other.fault, other.target) == (fault.fault, fault.target):
-                    del self._active[other.id]
-            self._active[fault.id] = fault
+            self._now = now
+            self._end([one for one in self._active.values() if (one.fault, str(one.target)) in started])
+            self._active.update((fault.id, fault) for fault in faults)
         self.changed()
-        return fault
+        return faults
 
     def stop(self, fault_id: str) -> None:
         with self.lock:
             if fault_id not in self._active:
                 raise UnknownFaultId(fault_id)
-            del self._active[fault_id]
+            self._end([self._active[fault_id]])
         self.changed()
 
     def stop_all(self) -> None:
         with self.lock:
-            self._active.clear()
+            self._end(list(self._active.values()))
         self.changed()
+
+    def _end(self, faults: Iterable[ActiveFault]) -> None:
+        for fault in faults:
+            del self._active[fault.id]
+            self._ended.append((fault, self._now))
 
     def active(self) -> list[ActiveFault]:
         with self.lock:
@@ -132,11 +150,16 @@ class Board:
         """What may be known of ``active``."""
         return [] if self.secret() else self.active()
 
+    def ended(self, since: float) -> list[tuple[ActiveFault, float]]:
+        """What may be known of faults that have ended since then, and when each did, to the last ``expire``."""
+        with self.lock:
+            return [] if self.unrevealed() else [(fault, end) for fault, end in self._ended if end >= since]
+
     def expire(self, now: float) -> None:
         """End the faults whose time is over."""
         with self.lock:
-            for fault in [fault for fault in self._active.values() if fault.over(now)]:
-                del self._active[fault.id]
+            self._now = now
+            self._end([fault for fault in self._active.values() if fault.over(now)])
 
     def check(self, request: dict[str, Any], now: float) -> ActiveFault:
         """The fault that a request describes, validated against this job."""

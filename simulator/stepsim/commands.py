@@ -24,10 +24,12 @@ from stepsim.lab import LabError, LabJob, run_lab
 from stepsim.lab_jobs import RealLab, SimulatedLab
 from stepsim.live import LiveJob
 from stepsim.pages import Pages
+from stepsim.planner.commands import plan_scaling
 from stepsim.practice.commands import grade_rules, practice_app
 from stepsim.real import RealJob, RealPages
 from stepsim.serving import listen, serve, web_origins
 from stepsim.state import StateError
+from stepsim.straggler.commands import calculate_straggler
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
                   help="Why a training job is slow while every GPU reads busy.",
@@ -35,6 +37,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.add_typer(fault_app, name="fault")
 app.add_typer(practice_app, name="practice")
 app.command("grade")(grade_rules)
+app.command("plan")(plan_scaling)
+app.command("straggler")(calculate_straggler)
 
 errors = Console(stderr=True, highlight=False)
 
@@ -55,6 +59,8 @@ SimulatorPort = Annotated[
     int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
 ]
 GrafanaPort = Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")]
+PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
+AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
 AllowOrigin = Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")]
 PublicPort = Annotated[
     int | None,
@@ -103,6 +109,8 @@ def simulate(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: SimulatorPort = 8000,
     grafana_port: GrafanaPort = 3000,
+    prometheus_port: PrometheusPort = 9090,
+    alertmanager_port: AlertmanagerPort = 9093,
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
     prometheus: PrometheusUrl = None,
@@ -123,7 +131,8 @@ def simulate(
     errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
     pages = Pages(live.engine, time.time, per_rank_histogram=per_rank_histogram, blind=blind, diagnoser=diagnoser)
-    if not serve(live, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser):
+    links = {"Grafana": grafana_port, "Prometheus": prometheus_port, "Alertmanager": alertmanager_port}
+    if not serve(live, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser, links=links):
         raise typer.Exit(1)
 
 
@@ -134,6 +143,8 @@ def watch(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: SimulatorPort = 8000,
     grafana_port: GrafanaPort = 3000,
+    prometheus_port: PrometheusPort = 9090,
+    alertmanager_port: AlertmanagerPort = 9093,
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
     prometheus: PrometheusUrl = None,
@@ -151,7 +162,8 @@ def watch(
     errors.print(f"{ranks} ranks that announce themselves in {folder}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
     pages = RealPages(job, blind=blind, diagnoser=diagnoser)
-    if not serve(job, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser):
+    links = {"Grafana": grafana_port, "Prometheus": prometheus_port, "Alertmanager": alertmanager_port}
+    if not serve(job, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser, links=links):
         raise typer.Exit(1)
 
 
@@ -177,8 +189,6 @@ def history(
 
 
 Root = Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")]
-PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
-AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")]
 
 

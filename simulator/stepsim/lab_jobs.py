@@ -39,7 +39,7 @@ class SimulatedLab:
         lab.start(
             "simulator",
             [*STEPSCOPE, "simulate", *self._job(), "--port", str(lab.ports["simulator"]), *_diagnosed(lab),
-             "--grafana-port", str(self.grafana_port), "--state", str(lab.folder / "state.json"),
+             *_linked(lab, self.grafana_port), "--state", str(lab.folder / "state.json"),
              *(["--incidents", self.incidents] if self.incidents else [])],
             "/healthz",
         )  # fmt: skip
@@ -103,7 +103,7 @@ class RealLab:
         lab.start(
             "watch",
             [*STEPSCOPE, "watch", str(discovery), "--ranks", str(self.ranks), "--port", str(lab.ports["simulator"]),
-             "--grafana-port", str(self.grafana_port), *_diagnosed(lab)],
+             *_linked(lab, self.grafana_port), *_diagnosed(lab)],
             "/healthz", url=lab.url("simulator"),
         )  # fmt: skip
         lab.start(
@@ -120,6 +120,12 @@ class RealLab:
 def _diagnosed(lab: Lab) -> list[str]:
     """From the lab's own Prometheus, where it can have one."""
     return ["--prometheus", lab.url("prometheus")] if shutil.which("prometheus") else []
+
+
+def _linked(lab: Lab, grafana_port: int) -> list[str]:
+    """Where the console leads to."""
+    ports = {"grafana": grafana_port, **{name: lab.ports[name] for name in ("prometheus", "alertmanager")}}
+    return [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
 
 
 def _run_whole(command: list[str]) -> tuple[int, str]:

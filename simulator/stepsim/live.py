@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.record import Rows
 from stepsim.board import ActiveFault, FaultBoard, FaultError
 from stepsim.catalogue import catalogue
 from stepsim.engine import Engine
@@ -67,7 +68,8 @@ class LiveJob:
         """What runs, in the console's words."""
         job = self.engine.job
         return {"run": job.run, "nodes": job.nodes, "ranks": job.ranks, "accelerator": job.gpu.model_name,
-                "model": job.model.name}  # fmt: skip
+                "model": job.model.name, "gpus_per_node": job.gpus_per_node,
+                "gradient_bytes": job.model.parameters * job.network.gradient_bytes}  # fmt: skip
 
     def catalogue(self) -> dict[str, Any]:
         return catalogue(self.engine.job, self.board.faults)
@@ -129,6 +131,9 @@ class EngineSource:
 
     def nodes(self) -> list[str]:
         return self._nodes
+
+    def lap(self) -> tuple[int, Rows] | None:
+        return self._engine.referee.lap
 
     def sample(self) -> Sample | None:
         """None before the first finished window of the telemetry."""

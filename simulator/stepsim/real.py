@@ -22,6 +22,7 @@ from stepscope.discovery import TRAINING_JOB, sweep
 from stepscope.exposition import Page
 from stepscope.metrics import Metric
 from stepscope.peers import Puller, fetch, file_sd
+from stepscope.record import Rows
 from stepsim.board import Board
 from stepsim.catalogue import catalogue
 from stepsim.diagnoser import DIAGNOSIS, Diagnoser
@@ -177,6 +178,10 @@ class PageSource:
         )
         return nodes
 
+    def lap(self) -> tuple[int, Rows] | None:
+        taken: tuple[int, Rows] | None = self._puller.view(_lap)
+        return taken
+
     def sample(self) -> Sample | None:
         published = dict(self._published())
         taken: dict[str, Any] | None = self._puller.view(_totals)
@@ -206,6 +211,10 @@ class PageSource:
                 if sample.name in ("training_rank_info", "training_run_info"):
                     self.info |= sample.labels
                 yield sample.name, sample.value
+
+
+def _lap(alignment: Alignment) -> tuple[int, Rows] | None:
+    return alignment.referee.lap if alignment.referee else None
 
 
 def _totals(alignment: Alignment) -> dict[str, Any] | None:

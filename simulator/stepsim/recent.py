@@ -1,4 +1,4 @@
-"""The last half minute of a job in words and numbers, for the console: no Prometheus needed."""
+"""The last half minute of a job in numbers, and the last ten of them as a trace, for the console: no Prometheus needed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import numpy as np
 
 from stepscope.culprit import Culprit, Window, find_culprit
 from stepscope.phases import DATA_WAIT, PHASES
+from stepscope.record import Rows
 from stepscope.referee import node_indices
 from stepsim.draws import FloatArray
 
 WINDOW_SECONDS = 30.0
-TRACE_SECONDS = 300.0
+TRACE_SECONDS = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,9 @@ class Source(Protocol):
     def nodes(self) -> Sequence[str]:
         """The name of each rank's node."""
 
+    def lap(self) -> tuple[int, Rows] | None:
+        """The latest one, as the referee has it."""
+
 
 class Recent:
     """Sampled once a second by one thread; read by others."""
@@ -61,7 +65,7 @@ class Recent:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS) + 1)
-        self._trace: deque[dict[str, float | None]] = deque(maxlen=int(TRACE_SECONDS))
+        self._trace: deque[dict[str, Any]] = deque(maxlen=int(TRACE_SECONDS))
         self._next = source.now()
 
     def sample(self) -> None:
@@ -74,7 +78,7 @@ class Recent:
             self._samples.clear()
         self._samples.append(sample)
         report = self.report()
-        self._trace.append({key: report[key] for key in ("time", "utilization", "mfu", "data_wait")})
+        self._trace.append({key: report[key] for key in TRACED})
 
     def report(self) -> dict[str, Any]:
         """Ratios are shares of wall time; values that are not known yet are None."""
@@ -99,8 +103,15 @@ class Recent:
             "nonfinite_steps": last.nonfinite,
         }
 
-    def trace(self) -> list[dict[str, float | None]]:
+    def trace(self) -> list[dict[str, Any]]:
+        """``TRACED`` of the reports of the last ``TRACE_SECONDS``, oldest first."""
         return list(self._trace)
+
+    def nodes(self) -> Sequence[str]:
+        return self._source.nodes()
+
+    def lap(self) -> tuple[int, Rows] | None:
+        return self._source.lap()
 
     def _mfu(self, last: Sample, laps_per_second: float) -> float | None:
         ideal = self._source.ideal_step_seconds
@@ -121,6 +132,7 @@ _KEYS = (
     "time", "utilization", "mfu", "step_seconds", "critical_path", "data_wait", "culprit", "loss", "gradient_norm",
     "nonfinite_steps",
 )  # fmt: skip
+TRACED = ("time", "utilization", "mfu", "data_wait", "critical_path", "gradient_norm", "loss")
 
 
 def _named(found: Culprit | None, names: Sequence[str]) -> dict[str, Any] | None:

@@ -6,12 +6,14 @@ import errno
 import signal
 import socket
 import threading
+from collections.abc import Mapping
 
 import uvicorn
 
 from stepscope.server import PortInUse
-from stepsim.api import Published, Watched, create_app
+from stepsim.api import Published, create_app
 from stepsim.diagnoser import Diagnoser
+from stepsim.shown import Watched
 
 
 def listen(host: str, port: int, way_out: str = "STEPSCOPE_PORT") -> socket.socket:
@@ -50,9 +52,10 @@ def serve(
     origins: list[str],
     blind: bool = False,
     diagnoser: Diagnoser | None = None,
+    links: Mapping[str, int],
 ) -> bool:
-    """Run until SIGINT or SIGTERM. False when the job failed."""
-    app = create_app(live, pages, origins=origins, blind=blind, diagnoser=diagnoser)
+    """Run until SIGINT or SIGTERM. False when the job failed. ``links``: as for ``create_app``."""
+    app = create_app(live, pages, origins=origins, blind=blind, diagnoser=diagnoser, links=links)
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
     server = uvicorn.Server(config)
     threading.Thread(target=_stop_when_failed, args=(live, server), daemon=True).start()

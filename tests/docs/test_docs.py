@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer.main
 
+from stepsim.commands import app
 from stepsim.faults import FAULTS
 from stepsim.job import PRESETS
 
@@ -17,14 +19,44 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def load(path):
     spec = importlib.util.spec_from_file_location(path.stem + "_script", path)
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_metric_tables_are_what_the_generator_writes():
+@pytest.mark.parametrize("page", ["metrics", "cli"])
+def test_the_reference_is_what_the_generator_writes(page):
     """``make generate`` changes nothing."""
-    assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == load(ROOT / "docs/metrics.py").page()
+    assert (ROOT / f"docs/{page}.md").read_text(encoding="utf-8") == load(ROOT / f"docs/{page}.py").page()
+
+
+def test_the_page_of_commands_has_every_option_that_they_take():
+    """As typer itself understands the functions that the generator reads."""
+    told = {
+        command.name: set(options(command)) for command in load(ROOT / "docs/cli.py").typer_commands(app, "stepscope")
+    }
+    taken = {
+        name: {
+            option
+            for one in command.params
+            if not getattr(one, "hidden", False)
+            for option in (*one.opts, *one.secondary_opts)
+        }
+        for name, command in leaves(typer.main.get_command(app), "stepscope")
+    }
+    assert told == {name: {option for option in found if option.startswith("--")} for name, found in taken.items()}
+
+
+def options(command):
+    return (
+        option for one in command.parameters if not one.positional for option in re.findall(r"--[a-z-]+", one.names)
+    )
+
+
+def leaves(command, name):
+    if not hasattr(command, "commands"):
+        return [(name, command)]
+    return [leaf for word, one in command.commands.items() for leaf in leaves(one, f"{name} {word}")]
 
 
 @pytest.mark.parametrize(

@@ -320,20 +320,25 @@ def test_a_prometheus_that_does_not_answer_yet_is_no_error_of_the_job(live):
     assert client.get("/healthz").status_code == 200
 
 
-def test_the_console_and_its_files_are_served(client):
-    """With a policy that lets nothing foreign in."""
-    page = client.get("/")
-    assert page.headers["content-type"].startswith("text/html")
-    assert "default-src 'self'" in page.headers["content-security-policy"]
-    for name, kind in (
-        ("console.js", "javascript"),
-        ("diagnosis.js", "javascript"),
-        ("practice.js", "javascript"),
-        ("console.css", "css"),
-    ):
-        assert f"/console/{name}" in page.text
-        assert kind in client.get(f"/console/{name}").headers["content-type"]
-    assert client.get("/console/api.py").status_code == 404
+def test_a_scenario_is_started_whole(client):
+    """201 with all its faults; a name that there is not is refused, and during a drill every name is."""
+    offered = client.get("/scenarios").json()
+    answer = client.post("/scenarios", json={"scenario": "many_small_ones"}, headers=ACTION)
+    assert answer.status_code == 201
+    wanted = next(one for one in offered if one["name"] == "many_small_ones")["faults"]
+    assert [fault["fault"] for fault in client.get("/faults").json()] == [fault["fault"] for fault in wanted]
+    refused = client.post("/scenarios", json={"scenario": "rain"}, headers=ACTION)
+    assert (refused.status_code, "there are thermal_night" in refused.json()["error"]) == (422, True)
+    assert client.post("/scenarios", json={"scenario": "peak_hours"}).status_code == 403
+    client.post("/practice", json={}, headers=ACTION)
+    assert client.post("/scenarios", json={"scenario": "peak_hours"}, headers=ACTION).status_code == 409
+
+
+def test_the_state_tells_what_has_ended(client):
+    """For the marks on the console's charts; in blind mode it does not."""
+    start(client, fault="straggler")
+    client.delete("/faults", headers=ACTION)
+    assert [fault["fault"] for fault in client.get("/status").json()["ended_faults"]] == ["straggler"]
 
 
 def test_runbooks_are_served(client):

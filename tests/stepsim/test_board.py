@@ -194,3 +194,27 @@ def test_targets_have_short_names():
     assert [target_label(t) for t in ({"rank": 5}, {"node": "node-2"}, {"run": True})] == ["rank 5", "node-2", "run"]
     fault = ActiveFault(id="a", fault="straggler", target={"rank": 5}, severity=2.0, started=0.0)
     assert fault.level(-10.0, neutral=1.0) == 2.0
+
+
+def test_what_has_ended_is_remembered():
+    """Stopped, over or replaced, with the time at which the board was told last."""
+    board = FaultBoard(load_job("cluster"))
+    first = board.start({"fault": "straggler"}, 100.0)
+    board.expire(150.0)
+    board.start({"fault": "straggler", "severity": 2}, 160.0)
+    short = board.start({"fault": "jitter", "duration": "30s"}, 170.0)
+    board.expire(199.0)
+    board.expire(200.0)
+    assert [(fault.id, end) for fault, end in board.ended(0.0)] == [(first.id, 160.0), (short.id, 200.0)]
+    assert [fault.id for fault, _ in board.ended(180.0)] == [short.id]
+
+
+def test_what_struck_in_a_drill_is_not_told_before_it_is_revealed():
+    """Though it has ended."""
+    board = FaultBoard(load_job("cluster"))
+    board.start({"fault": "straggler"}, 100.0)
+    board.stop_all()
+    board.unrevealed = lambda: True
+    assert board.ended(0.0) == []
+    board.unrevealed = lambda: False
+    assert len(board.ended(0.0)) == 1

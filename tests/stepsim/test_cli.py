@@ -8,15 +8,12 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import requests
 
+from running_simulator import COMMAND, ROOT, Simulator
 from stepsim.serving import free_port
-
-ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "stepsim"]
 
 
 def run(*arguments, timeout=60, **environment):
@@ -24,29 +21,6 @@ def run(*arguments, timeout=60, **environment):
         [*COMMAND, *arguments], capture_output=True, text=True, timeout=timeout, cwd=ROOT, check=False,
         env={**os.environ, "COLUMNS": "300", **environment},
     )  # fmt: skip
-
-
-class Simulator:
-    """A simulator in a process of its own."""
-
-    def __init__(self, port, *arguments):
-        self.url = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen(
-            [*COMMAND, "simulate", "--port", str(port), *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                requests.get(self.url + "/healthz", timeout=1)
-                return
-            except requests.RequestException:
-                time.sleep(0.05)
-        raise AssertionError(self.process.communicate()[1])
-
-    def stop(self, sign=signal.SIGTERM):
-        self.process.send_signal(sign)
-        self.process.communicate(timeout=10)
-        return self.process.returncode
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +163,41 @@ for _ in range(4): assert b"training_steps_total" in urllib.request.urlopen("{si
     truth = requests.get(simulator.url + "/metrics/truth", timeout=5).text
     speed = next(float(line.rpartition(" ")[2]) for line in truth.splitlines() if line.startswith("lab_speed_ratio"))
     assert speed > 0.9
+
+
+def events(url, count):
+    """The first so many server-sent events: name and content."""
+    read = []
+    with requests.get(f"{url}/events", stream=True, timeout=20) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        name = ""
+        for line in answer.iter_lines(decode_unicode=True):
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line.startswith("data: "):
+                read.append((name, json.loads(line.removeprefix("data: "))))
+                if len(read) == count:
+                    return read
+    return read
+
+
+def test_whoever_watches_gets_laps_and_states(simulator):
+    """First all that was missed; then every lap once, in order, and a state about each second. Two viewers see the same."""
+    (opening, *following), other = events(simulator.url, 14), events(simulator.url, 3)
+    assert (opening[0], other[0][0]) == ("opening", "opening")
+    assert opening[1]["rows"] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert {name for name, _ in following} == {"lap", "state"}
+    steps = [content["step"] for name, content in following if name == "lap"]
+    assert steps == sorted(set(steps))
+    for name, content in following:
+        if name == "lap":
+            lap = [sum(phase[row] for phase in content["milliseconds"]) for row in range(4)]
+            assert lap == pytest.approx([lap[0]] * 4, abs=0.1)
+
+
+def test_a_viewer_does_not_keep_the_simulator_from_ending():
+    """It stops within seconds, with an open connection."""
+    made = Simulator(free_port(), "--preset", "laptop")
+    with requests.get(f"{made.url}/events", stream=True, timeout=20) as answer:
+        assert next(answer.iter_lines()) == b"event: opening"
+        assert made.stop() == 0

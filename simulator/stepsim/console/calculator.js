@@ -1,0 +1,119 @@
+// A calculator: its fields, the page's address, and the server's answer say the same thing.
+
+import { byId, element, redraw } from "./dom.js";
+
+const PATIENCE_MS = 60;
+
+export class Calculator {
+  /** ``fields``: name, label and how each is entered. ``draw`` gets what ``path`` answers to the page's query. */
+  constructor({ path, fields, draw }) {
+    Object.assign(this, { path, fields, drawAnswer: draw, asked: 0, timer: null, inputs: {} });
+    byId("inputs").append(...fields.map((field) => this.field(field)));
+    byId("inputs").onsubmit = (event) => event.preventDefault();
+    window.addEventListener("popstate", () => this.read());
+    window.addEventListener("theme", () => this.answer && draw(this.answer));
+    window.addEventListener("resize", () => this.answer && draw(this.answer));
+    this.read();
+  }
+
+  field(field) {
+    const input = this.made(field);
+    this.inputs[field.name] = input;
+    input.oninput = () => this.changed(field, input.value);
+    const label = element("label", { htmlFor: input.id }, field.label);
+    if (field.kind !== "range") return element("div", { className: "field" }, label, input);
+    // A slider for the hand, and a number for what is exact: the number is the field.
+    const slider = element("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": field.label });
+    slider.oninput = () => {
+      input.value = valueAt(field, slider.value / 1000);
+      this.changed(field, input.value);
+    };
+    input.slider = slider;
+    return element("div", { className: "field" }, label, input, slider);
+  }
+
+  made({ kind, name, options, min, max, step }) {
+    if (kind === "select") return element("select", { id: name, name }, ...options.map(([value, text]) => element("option", { value }, text)));
+    if (kind === "text") return element("input", { type: "text", id: name, name, autocomplete: "off" });
+    return element("input", { type: "number", id: name, name, min: min ?? "", max: max ?? "", step: step ?? "any" });
+  }
+
+  /** The address is the state: it can be sent to somebody. */
+  changed(field, value) {
+    this.place(field, value);
+    const query = new URLSearchParams(location.search);
+    if (value === "") query.delete(field.name);
+    else query.set(field.name, value);
+    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.ask(), PATIENCE_MS);
+  }
+
+  /** Another question altogether, such as an experiment's. */
+  go(values) {
+    const query = new URLSearchParams(values);
+    history.pushState(null, "", query.size ? `?${query}` : location.pathname);
+    this.read();
+  }
+
+  read() {
+    for (const field of this.fields) this.inputs[field.name].value = "";
+    for (const [name, value] of new URLSearchParams(location.search)) if (this.inputs[name]) this.inputs[name].value = value;
+    this.ask();
+  }
+
+  async ask() {
+    const number = ++this.asked;
+    let answer;
+    try {
+      const response = await fetch(`${this.path}${location.search}`);
+      answer = await response.json();
+      if (number !== this.asked) return; // a later question is on its way
+      byId("error").textContent = response.ok ? "" : answer.error;
+      if (!response.ok) return;
+    } catch {
+      if (number === this.asked) byId("error").textContent = "The lab does not answer: these numbers are the last ones it gave.";
+      return;
+    }
+    this.answer = answer;
+    this.offer(answer.experiments);
+    for (const field of this.fields) this.fill(field, answer.question[field.name]);
+    this.drawAnswer(answer);
+  }
+
+  /** Questions to begin with, and what to notice in the one that is asked. */
+  offer(experiments) {
+    const asked = query(new URLSearchParams(location.search));
+    const chosen = experiments.find((one) => query(one.question) === asked);
+    byId("notice").textContent = chosen?.notice ?? "Choose one, or change anything. The address of this page holds all of it.";
+    redraw(byId("experiments"), [experiments, chosen?.name], () => experiments.map((one) =>
+      element("button", { type: "button", "aria-pressed": one === chosen, onclick: () => this.go(one.question) }, one.name)));
+  }
+
+  fill(field, value) {
+    const input = this.inputs[field.name];
+    if (document.activeElement !== input) input.value = value ?? "";
+    this.place(field, input.value);
+  }
+
+  place(field, value) {
+    const slider = this.inputs[field.name].slider;
+    if (!slider || document.activeElement === slider) return;
+    slider.value = Math.round(1000 * shareOf(field, Number(value)));
+  }
+}
+
+function query(values) {
+  const sorted = new URLSearchParams(values);
+  sorted.sort();
+  return sorted.toString();
+}
+
+// Where a value is on its slider: in equal factors if the field says so.
+const shareOf = ({ min, max, factors }, value) => (factors ? Math.log(Math.max(value, min) / min) / Math.log(max / min) : (value - min) / (max - min));
+
+function valueAt({ min, max, factors, step = 1, powers }, share) {
+  const raw = factors ? min * (max / min) ** share : min + share * (max - min);
+  if (powers) return 2 ** Math.round(Math.log2(raw));
+  return Number((Math.round(raw / step) * step).toPrecision(6));
+}

@@ -1,0 +1,42 @@
+// Follows the lab's events, and says whether it is there. The browser reconnects by itself; where it gives up, we do.
+
+const SILENT_MS = 4000; // a state comes every second
+const DEAF_MS = 10000; // then the connection is given up, as after a sleep
+const AGAIN_MS = 2000;
+
+/** ``handlers``: opening, state and lap are called with what came, link with "connecting", "live" or "gone", and since when. */
+export function follow(handlers) {
+  let source = null;
+  let heard = performance.now();
+  let state = "connecting";
+
+  const become = (next) => {
+    state = next;
+    handlers.link(next, (performance.now() - heard) / 1000);
+  };
+  const hear = (name) => (event) => {
+    heard = performance.now();
+    handlers[name](JSON.parse(event.data));
+    if (state !== "live") become("live");
+  };
+  const connect = () => {
+    source?.close();
+    source = new EventSource("/events");
+    for (const name of ["opening", "state", "lap"]) source.addEventListener(name, hear(name));
+    source.onerror = () => {
+      become("gone");
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, AGAIN_MS);
+    };
+  };
+
+  connect();
+  let tried = 0;
+  setInterval(() => {
+    const silent = performance.now() - heard;
+    if (silent > SILENT_MS) become("gone");
+    if (silent > DEAF_MS && performance.now() - tried > DEAF_MS) {
+      tried = performance.now();
+      connect();
+    }
+  }, 1000);
+}

@@ -1,0 +1,55 @@
+"""The latest lap as the console draws it: a row for each rank, or, in a larger job, for the last to arrive of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.phases import ALLREDUCE
+from stepscope.record import Rows
+from stepsim.draws import FloatArray
+
+MOST_RANKS, MOST_ROWS = 64, 128
+
+
+class LapRows:
+    """The rows of a job whose ranks are on ``nodes``: the name of each rank's."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self.names, groups = _rows(nodes)
+        self._of_ranks = len(self.names) == len(nodes)
+        self._group = np.array(groups, dtype=int)
+        self._begins = np.flatnonzero(np.diff(np.sort(self._group), prepend=-1))
+
+    def drawn(self, step: int, lap: Rows) -> dict[str, Any]:
+        """``lap`` has shape (phases, ranks), in seconds; what is told is in milliseconds, a list of rows per phase.
+
+        The last rank to arrive waits least in the collective. ``ranks`` tells whom each row is about.
+        """
+        seconds: FloatArray = np.asarray(lap, dtype=float)
+        shown = np.arange(seconds.shape[1]) if self._of_ranks else self._latest(seconds[ALLREDUCE])
+        return {
+            "step": step,
+            "ranks": shown.tolist(),
+            "milliseconds": (seconds[:, shown] * 1000).round(2).tolist(),
+        }
+
+    def _latest(self, allreduce: FloatArray) -> npt.NDArray[np.intp]:
+        """Of each row the rank that spent the least time in the collective."""
+        order = np.lexsort((allreduce, self._group))
+        return np.asarray(order[self._begins])
+
+
+def _rows(nodes: Sequence[str]) -> tuple[list[str], list[int]]:
+    """The rows' names, and the row of each rank."""
+    if len(nodes) <= MOST_RANKS:
+        return [f"rank {rank}" for rank in range(len(nodes))], list(range(len(nodes)))
+    names = list(dict.fromkeys(nodes))
+    together = -(-len(names) // MOST_ROWS)
+    row_of = {name: number // together for number, name in enumerate(names)}
+    chunks = [names[first : first + together] for first in range(0, len(names), together)]
+    shown = [chunk[0] if len(chunk) == 1 else f"{chunk[0]} … {chunk[-1]}" for chunk in chunks]
+    return shown, [row_of[name] for name in nodes]
