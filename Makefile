@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?= torch>=2.6
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak practice-scores pictures clean
+.PHONY: help setup setup-all lab lab-real test lint generate golden bench soak practice-scores pictures docs docs-serve clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,10 @@ $(VENV)/.pictures: pyproject.toml | $(VENV)/.lab
 	$(PIP) --editable '.[lab,pictures]'
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/.lab
+	$(PIP) --editable '.[lab,docs]'
+	@touch $@
+
 lab: setup  ## run the lab on this machine without Docker, until Ctrl-C
 	@exec $(BIN)/stepscope lab $(LAB_FLAGS)
 
@@ -43,9 +47,10 @@ lint: setup-all  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-generate: setup  ## write anew what is generated: dashboards, manifests, the metric table of the documentation
+generate: setup  ## write anew what is generated: dashboards, manifests, the tables of the documentation
 	$(BIN)/python grafana/dashboards.py
 	$(BIN)/python docs/metrics.py
+	$(BIN)/python docs/cli.py
 	$(BIN)/python docs/incidents.py
 	$(BIN)/python docs/faults.py
 	$(BIN)/python deploy/kubernetes/generate.py
@@ -65,6 +70,13 @@ practice-scores: setup  ## grade all rule sets over all drills, and write the ta
 
 pictures: $(VENV)/.pictures  ## take a picture of every dashboard of a running Grafana, healthy and in each main fault
 	@$(BIN)/python grafana/pictures.py $(PICTURES_FLAGS)
+
+docs: $(VENV)/.docs  ## build the documentation site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo build/site/index.html
+
+docs-serve: $(VENV)/.docs  ## serve it on 127.0.0.1:8008, with its search, until Ctrl-C
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve --quiet --dev-addr 127.0.0.1:8008
 
 clean:  ## remove what was built and the lab's data
 	rm -rf build dist $(VENV)
