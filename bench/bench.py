@@ -28,9 +28,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
+import pages
 import practice
 import real
-import viewers
 from queries import committed, panels_of, shown
 from results import Result, timed
 from stepsim.board import FaultBoard
@@ -243,7 +243,7 @@ MEASUREMENTS = (
     dashboards,
     scraping,
     *practice.MEASUREMENTS,
-    *viewers.MEASUREMENTS,
+    *pages.MEASUREMENTS,
     *real.MEASUREMENTS,
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from starlette.routing import Route
 from stepscope.exposition import CONTENT_TYPE
 from stepscope.metrics import Metric
 from stepsim.alerts import AlertLog
-from stepsim.board import FaultError, UnknownFaultId
+from stepsim.board import ActiveFault, FaultError, UnknownFaultId
 from stepsim.body import BadRequest, json_object
 from stepsim.diagnoser import Diagnoser
 from stepsim.guard import guarded
@@ -131,9 +131,7 @@ class Api:
 
     async def start_scenario(self, request: Request) -> Response:
         """Start all faults of a scenario, or none."""
-        self._practice.refuse_by_hand()
-        requests = requests_of(await json_object(request))
-        faults = await run_in_threadpool(self._live.board.start_all, requests, self._clock())
+        faults = await run_in_threadpool(self._start, requests_of(await json_object(request)))
         return JSONResponse([fault.to_dict() for fault in faults], status_code=201)
 
     def catalogue(self, request: Request) -> Response:
@@ -143,8 +141,7 @@ class Api:
         return JSONResponse(self._shown.faults())
 
     async def start_fault(self, request: Request) -> Response:
-        self._practice.refuse_by_hand()
-        fault = await run_in_threadpool(self._live.board.start, await json_object(request), self._clock())
+        (fault,) = await run_in_threadpool(self._start, [await json_object(request)])
         return JSONResponse(fault.to_dict(), status_code=201, headers={"location": f"/faults/{fault.id}"})
 
     def stop_fault(self, request: Request) -> Response:
@@ -157,6 +154,11 @@ class Api:
         self._practice.refuse_by_hand()
         self._live.board.stop_all()
         return Response(status_code=204)
+
+    def _start(self, requests: Sequence[Mapping[str, Any]]) -> list[ActiveFault]:
+        """A drill may have begun while the request was on its way."""
+        self._practice.refuse_by_hand()
+        return self._live.board.start_all(requests, self._clock())
 
     async def list_alerts(self, request: Request) -> Response:
         return JSONResponse({"firing": self._alerts.firing(), "received": self._alerts.received()})

@@ -63,10 +63,12 @@ NVLS_RANKS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """GPUs that communicate with each other: as many on each of some nodes. Bandwidths in bytes per second."""
+    """GPUs that communicate with each other. Bandwidths in bytes per second."""
 
+    ranks: int
     nodes: int
     gpus_per_node: int
+    """Of each node, at most."""
     busbw: float
     """Bus bandwidth inside a node."""
     nic: float
@@ -75,10 +77,6 @@ class Group:
     """Seconds of a hop inside a node."""
     nvls: bool = False
     """Whether NVSwitch reduces (NVLink SHARP)."""
-
-    @property
-    def ranks(self) -> int:
-        return self.nodes * self.gpus_per_node
 
     def allreduce(self, size: float) -> float:
         """Between nodes hierarchical; else by NVSwitch where it reduces for a full node, or in a ring."""

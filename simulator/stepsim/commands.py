@@ -27,7 +27,7 @@ from stepsim.pages import Pages
 from stepsim.planner.commands import plan_scaling
 from stepsim.practice.commands import grade_rules, practice_app
 from stepsim.real import RealJob, RealPages
-from stepsim.serving import listen, serve, web_origins
+from stepsim.serving import LinkError, listen, parse_links, serve, web_origins
 from stepsim.state import StateError
 from stepsim.straggler.commands import calculate_straggler
 
@@ -59,8 +59,12 @@ SimulatorPort = Annotated[
     int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
 ]
 GrafanaPort = Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")]
-PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
-AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
+Links = Annotated[
+    str,
+    typer.Option(
+        envvar="STEPSCOPE_LINKS", metavar="NAME=PORT,…", help="Where the console leads to, such as Prometheus=9090."
+    ),
+]
 AllowOrigin = Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")]
 PublicPort = Annotated[
     int | None,
@@ -109,8 +113,7 @@ def simulate(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: SimulatorPort = 8000,
     grafana_port: GrafanaPort = 3000,
-    prometheus_port: PrometheusPort = 9090,
-    alertmanager_port: AlertmanagerPort = 9093,
+    links: Links = "",
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
     prometheus: PrometheusUrl = None,
@@ -122,17 +125,16 @@ def simulate(
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         job = load_job(preset, job_file, nodes=nodes, gpus_per_node=gpus_per_node, accelerator=accelerator, run=run)
-        pace = pace_named(incidents)
+        pace, linked = pace_named(incidents), parse_links(links)
         listener = listen(host, port)
         live = LiveJob(job, seed=seed, state_file=state, incidents=pace, blind=blind)
         diagnoser = Diagnoser.of(prometheus, lambda: job.run)
-    except (JobError, StateError, PortInUse, SourceError, UnknownPace) as error:
+    except (JobError, StateError, PortInUse, SourceError, UnknownPace, LinkError) as error:
         raise fail(error, 2) from None
     errors.print(f"{job.ranks} × {job.gpu.model_name}, {job.model.name}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
     pages = Pages(live.engine, time.time, per_rank_histogram=per_rank_histogram, blind=blind, diagnoser=diagnoser)
-    links = {"Grafana": grafana_port, "Prometheus": prometheus_port, "Alertmanager": alertmanager_port}
-    if not serve(live, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser, links=links):
+    if not serve(live, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser, links=linked):
         raise typer.Exit(1)
 
 
@@ -143,27 +145,25 @@ def watch(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: SimulatorPort = 8000,
     grafana_port: GrafanaPort = 3000,
-    prometheus_port: PrometheusPort = 9090,
-    alertmanager_port: AlertmanagerPort = 9093,
+    links: Links = "",
     allow_origin: AllowOrigin = None,
     public_port: PublicPort = None,
     prometheus: PrometheusUrl = None,
-    blind: Annotated[bool, typer.Option("--blind", help="Hide which faults are active.")] = False,
 ) -> None:
     """Serve API, console and critical path of a real job whose ranks announce themselves in a folder."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        linked = parse_links(links)
         listener = listen(host, port)
         job = RealJob(folder, ranks)
         diagnoser = Diagnoser.of(prometheus, job.run)
-    except (OSError, PortInUse, SourceError) as error:
+    except (OSError, PortInUse, SourceError, LinkError) as error:
         raise fail(error, 2) from None
     errors.print(f"{ranks} ranks that announce themselves in {folder}: http://{host}:{listener.getsockname()[1]}/")
     origins = web_origins(public_port or listener.getsockname()[1], grafana_port, extra=tuple(allow_origin or ()))
-    pages = RealPages(job, blind=blind, diagnoser=diagnoser)
-    links = {"Grafana": grafana_port, "Prometheus": prometheus_port, "Alertmanager": alertmanager_port}
-    if not serve(job, pages, listener, origins=origins, blind=blind, diagnoser=diagnoser, links=links):
+    pages = RealPages(job, diagnoser=diagnoser)
+    if not serve(job, pages, listener, origins=origins, diagnoser=diagnoser, links=linked):
         raise typer.Exit(1)
 
 
@@ -189,6 +189,8 @@ def history(
 
 
 Root = Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")]
+PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
+AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.publisher import METRICS_PORT
-from stepsim.lab import Lab, LabError
+from stepsim.lab import BINARIES, Lab, LabError
 from stepsim.serving import free_port
 
 STEPSCOPE = (sys.executable, "-m", "stepsim")
@@ -39,7 +39,8 @@ class SimulatedLab:
         lab.start(
             "simulator",
             [*STEPSCOPE, "simulate", *self._job(), "--port", str(lab.ports["simulator"]), *_diagnosed(lab),
-             *_linked(lab, self.grafana_port), "--state", str(lab.folder / "state.json"),
+             *_linked(lab),
+             "--grafana-port", str(self.grafana_port), "--state", str(lab.folder / "state.json"),
              *(["--incidents", self.incidents] if self.incidents else [])],
             "/healthz",
         )  # fmt: skip
@@ -103,7 +104,7 @@ class RealLab:
         lab.start(
             "watch",
             [*STEPSCOPE, "watch", str(discovery), "--ranks", str(self.ranks), "--port", str(lab.ports["simulator"]),
-             *_linked(lab, self.grafana_port), *_diagnosed(lab)],
+             "--grafana-port", str(self.grafana_port), *_linked(lab), *_diagnosed(lab)],
             "/healthz", url=lab.url("simulator"),
         )  # fmt: skip
         lab.start(
@@ -122,10 +123,10 @@ def _diagnosed(lab: Lab) -> list[str]:
     return ["--prometheus", lab.url("prometheus")] if shutil.which("prometheus") else []
 
 
-def _linked(lab: Lab, grafana_port: int) -> list[str]:
-    """Where the console leads to."""
-    ports = {"grafana": grafana_port, **{name: lab.ports[name] for name in ("prometheus", "alertmanager")}}
-    return [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
+def _linked(lab: Lab) -> list[str]:
+    """The console leads to what the lab can start."""
+    there = [name for name, programs in BINARIES.items() if any(shutil.which(program) for program in programs)]
+    return ["--links", ",".join(f"{name.capitalize()}={lab.ports[name]}" for name in there)]
 
 
 def _run_whole(command: list[str]) -> tuple[int, str]:

@@ -1,4 +1,5 @@
-"""The latest lap as the console draws it: a row for each rank, or, in a larger job, for the last to arrive of each node."""
+"""The latest lap as the console draws it: a row for each rank, or, in a larger job, for the last to arrive of each node, or of
+as many nodes as can be told apart."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.phases import ALLREDUCE
-from stepscope.record import Rows
 from stepsim.draws import FloatArray
+from stepsim.recent import Lap
 
 MOST_RANKS, MOST_ROWS = 64, 128
 
@@ -24,17 +25,20 @@ class LapRows:
         self._group = np.array(groups, dtype=int)
         self._begins = np.flatnonzero(np.diff(np.sort(self._group), prepend=-1))
 
-    def drawn(self, step: int, lap: Rows) -> dict[str, Any]:
-        """``lap`` has shape (phases, ranks), in seconds; what is told is in milliseconds, a list of rows per phase.
+    def drawn(self, lap: Lap) -> dict[str, Any]:
+        """In milliseconds, a list of rows per phase; the median wait is over all ranks.
 
         The last rank to arrive waits least in the collective. ``ranks`` tells whom each row is about.
         """
-        seconds: FloatArray = np.asarray(lap, dtype=float)
-        shown = np.arange(seconds.shape[1]) if self._of_ranks else self._latest(seconds[ALLREDUCE])
+        seconds: FloatArray = np.asarray(lap.seconds, dtype=float)
+        collective = seconds[ALLREDUCE]
+        shown = np.arange(len(collective)) if self._of_ranks else self._latest(collective)
         return {
-            "step": step,
+            "step": lap.step,
+            "rows": self.names,
             "ranks": shown.tolist(),
             "milliseconds": (seconds[:, shown] * 1000).round(2).tolist(),
+            "median_wait_milliseconds": round(float(np.median(collective) - collective.min()) * 1000, 2),
         }
 
     def _latest(self, allreduce: FloatArray) -> npt.NDArray[np.intp]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepscope.record import Rows
 from stepsim.board import ActiveFault, FaultBoard, FaultError
 from stepsim.catalogue import catalogue
 from stepsim.engine import Engine
@@ -19,7 +18,7 @@ from stepsim.history import LEAD_SECONDS
 from stepsim.incidents import Incidents, Pace, draw, incident_rng, log_incident
 from stepsim.job import Job
 from stepsim.practice.live.blind import Blind
-from stepsim.recent import Recent, Sample
+from stepsim.recent import Lap, Recent, Sample
 from stepsim.state import SavedState, load_state, save_state
 
 log = logging.getLogger("stepsim")
@@ -123,23 +122,23 @@ class EngineSource:
     def __init__(self, engine: Engine) -> None:
         job = engine.job
         self._engine = engine
-        self._nodes = [job.node_name(rank // job.gpus_per_node) for rank in range(job.ranks)]
+        self._nodes = tuple(job.node_name(rank // job.gpus_per_node) for rank in range(job.ranks))
         self.ideal_step_seconds = job.tokens_per_gpu * job.model.flops_per_token / job.gpu.peak_flops
 
     def now(self) -> float:
         return self._engine.now
 
-    def nodes(self) -> list[str]:
+    def nodes(self) -> Sequence[str]:
         return self._nodes
 
-    def lap(self) -> tuple[int, Rows] | None:
-        return self._engine.referee.lap
+    def lap(self) -> Lap | None:
+        lap = self._engine.referee.lap
+        return Lap(step=lap[0], seconds=lap[1], nodes=self._nodes) if lap else None
 
     def sample(self) -> Sample | None:
         """None before the first finished window of the telemetry."""
         engine = self._engine
-        utilization = float(engine.telemetry.gpus.utilization.mean())
-        if utilization == 0:
+        if not engine.telemetry.gpus.observed:
             return None
         with engine.lock:
             referee, run = engine.referee, engine.totals.run
@@ -149,7 +148,7 @@ class EngineSource:
                 path=np.array(referee.path_seconds),
                 late=np.array(referee.late_seconds),
                 late_steps=np.array(referee.late_steps, dtype=float),
-                utilization=utilization,
+                utilization=float(engine.telemetry.gpus.utilization.mean()),
                 loss=run.loss,
                 gradient_norm=run.gradient_norm,
                 nonfinite=run.nonfinite,

@@ -129,7 +129,7 @@ def _allreduce(params: Params, size: float) -> float:
         busbw = min(busbw, fallback) if job.nodes == 1 else busbw
     nvls = gpu.nvls and fallback is None
     return Group(
-        nodes=job.nodes, gpus_per_node=ranks, busbw=busbw, nic=nic, hop=gpu.hop_seconds, nvls=nvls
+        ranks=job.ranks, nodes=job.nodes, gpus_per_node=ranks, busbw=busbw, nic=nic, hop=gpu.hop_seconds, nvls=nvls
     ).allreduce(size)  # fmt: skip
 
 

@@ -22,13 +22,12 @@ from stepscope.discovery import TRAINING_JOB, sweep
 from stepscope.exposition import Page
 from stepscope.metrics import Metric
 from stepscope.peers import Puller, fetch, file_sd
-from stepscope.record import Rows
 from stepsim.board import Board
 from stepsim.catalogue import catalogue
 from stepsim.diagnoser import DIAGNOSIS, Diagnoser
 from stepsim.faults import FAULTS, Fault, Severity
 from stepsim.pages import target
-from stepsim.recent import Recent, Sample
+from stepsim.recent import Lap, Recent, Sample
 from stepsim.truth import TRUTH, Truth
 
 log = logging.getLogger("stepsim")
@@ -125,6 +124,7 @@ class RealJob:
             "nodes": max(1, len(set(self._source.nodes()))),
             "accelerator": info.get("device_name", "no rank has announced itself yet"),
             "model": info.get("model", "–"),
+            "utilization_of": "rank 0",
         }
 
     def run(self) -> str | None:
@@ -172,14 +172,12 @@ class PageSource:
         self.info: dict[str, str] = {}
         """Labels of the run and of rank 0, as published."""
 
-    def nodes(self) -> list[str]:
-        nodes: list[str] = self._puller.view(
-            lambda alignment: [alignment.nodes.get(rank, "?") for rank in range(alignment.world_size)]
-        )
+    def nodes(self) -> tuple[str, ...]:
+        nodes: tuple[str, ...] = self._puller.view(_nodes)
         return nodes
 
-    def lap(self) -> tuple[int, Rows] | None:
-        taken: tuple[int, Rows] | None = self._puller.view(_lap)
+    def lap(self) -> Lap | None:
+        taken: Lap | None = self._puller.view(_lap)
         return taken
 
     def sample(self) -> Sample | None:
@@ -213,8 +211,16 @@ class PageSource:
                 yield sample.name, sample.value
 
 
-def _lap(alignment: Alignment) -> tuple[int, Rows] | None:
-    return alignment.referee.lap if alignment.referee else None
+def _nodes(alignment: Alignment) -> tuple[str, ...]:
+    return tuple(alignment.nodes.get(rank, "?") for rank in range(alignment.world_size))
+
+
+def _lap(alignment: Alignment) -> Lap | None:
+    """None while the ranks' nodes are not those of the lap: they come and go."""
+    lap, nodes = alignment.referee.lap if alignment.referee else None, _nodes(alignment)
+    if lap is None or len(lap[1][0]) != len(nodes):
+        return None
+    return Lap(step=lap[0], seconds=lap[1], nodes=nodes)
 
 
 def _totals(alignment: Alignment) -> dict[str, Any] | None:
@@ -233,12 +239,12 @@ class RealPages:
     """What is served here of a real job: the referee's page, the truth's and the diagnosis's. The ranks' pages are their own
     targets."""
 
-    def __init__(self, job: RealJob, *, blind: bool = False, diagnoser: Diagnoser | None = None) -> None:
+    def __init__(self, job: RealJob, *, diagnoser: Diagnoser | None = None) -> None:
         self._job = job
-        self._texts: dict[tuple[str, str], Callable[[], str]] = {("referee", ""): job.puller.text}
-        if not blind:
-            truth, true = Truth(job.board), Page(TRUTH, {"run": [{}]})
-            self._texts["truth", ""] = lambda: true.text(truth)
+        truth, true = Truth(job.board), Page(TRUTH, {"run": [{}]})
+        self._texts: dict[tuple[str, str], Callable[[], str]] = {
+            ("referee", ""): job.puller.text, ("truth", ""): lambda: true.text(truth)
+        }  # fmt: skip
         if diagnoser:
             diagnosed, diagnosis = diagnoser.report, Page(DIAGNOSIS, {"run": [{}]})
             self._texts["diagnosis", ""] = lambda: diagnosis.text(diagnosed())

@@ -18,6 +18,8 @@ from stepsim.draws import FloatArray
 
 WINDOW_SECONDS = 30.0
 TRACE_SECONDS = 600.0
+STANDSTILL_SECONDS = 3.0
+"""Longer than any step of a preset in health: what is missing from the laps is no longer the step that is under way."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,18 @@ class Sample:
     nonfinite: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Lap:
+    """The latest one, as the referee has it."""
+
+    step: int
+    """Which closed it."""
+    seconds: Rows
+    """Shape (phases, ranks)."""
+    nodes: tuple[str, ...]
+    """The name of each rank's node."""
+
+
 class Source(Protocol):
     """A job to take samples of."""
 
@@ -55,8 +69,8 @@ class Source(Protocol):
     def nodes(self) -> Sequence[str]:
         """The name of each rank's node."""
 
-    def lap(self) -> tuple[int, Rows] | None:
-        """The latest one, as the referee has it."""
+    def lap(self) -> Lap | None:
+        """None before the first one."""
 
 
 class Recent:
@@ -67,6 +81,9 @@ class Recent:
         self._samples: deque[Sample] = deque(maxlen=int(WINDOW_SECONDS) + 1)
         self._trace: deque[dict[str, Any]] = deque(maxlen=int(TRACE_SECONDS))
         self._next = source.now()
+        self._laps = -1
+        self.lap_ended: float | None = None
+        """When the number of laps was last seen to change; None before the first one."""
 
     def sample(self) -> None:
         """Take note once a second, as soon as there is something to know."""
@@ -76,6 +93,9 @@ class Recent:
         self._next = now + 1.0
         if self._samples and sample.laps < self._samples[-1].laps:  # the job began anew
             self._samples.clear()
+        if sample.laps != self._laps and sample.laps:
+            self.lap_ended = now
+        self._laps = sample.laps
         self._samples.append(sample)
         report = self.report()
         self._trace.append({key: report[key] for key in TRACED})
@@ -89,11 +109,12 @@ class Recent:
         laps, path = last.laps - first.laps, last.path - first.path
         wall = float(path.sum())
         known = laps > 0 and wall > 0
+        elapsed = last.time - first.time
         shown = [sample.utilization for sample in samples if sample.utilization is not None]
         return {
             "time": last.time,
             "utilization": float(np.mean(shown)) if shown else None,
-            "mfu": self._mfu(last, laps / wall) if known else None,
+            "mfu": self._mfu(last, laps, wall, elapsed),
             "step_seconds": wall / laps if known else None,
             "critical_path": dict(zip(PHASES, (path / wall).tolist(), strict=True)) if known else None,
             "data_wait": float(path[DATA_WAIT] / wall) if known else None,
@@ -107,15 +128,17 @@ class Recent:
         """``TRACED`` of the reports of the last ``TRACE_SECONDS``, oldest first."""
         return list(self._trace)
 
-    def nodes(self) -> Sequence[str]:
-        return self._source.nodes()
-
-    def lap(self) -> tuple[int, Rows] | None:
+    def lap(self) -> Lap | None:
         return self._source.lap()
 
-    def _mfu(self, last: Sample, laps_per_second: float) -> float | None:
+    def _mfu(self, last: Sample, laps: int, wall: float, elapsed: float) -> float | None:
+        """By the time of the laps; while none ends any more, by the time that goes by."""
         ideal = self._source.ideal_step_seconds
-        return last.mfu if ideal is None else ideal * laps_per_second
+        if ideal is None:
+            return last.mfu
+        still = elapsed - wall > max(STANDSTILL_SECONDS, 2 * wall / max(laps, 1))
+        seconds = elapsed if still else wall
+        return ideal * laps / seconds if seconds > 0 else None
 
     def _culprit(self, first: Sample, last: Sample, laps: int, wall: float) -> dict[str, Any] | None:
         window = Window(

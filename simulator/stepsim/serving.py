@@ -44,6 +44,21 @@ def web_origins(*ports: int, extra: tuple[str, ...] = ()) -> list[str]:
     return [f"http://{host}:{port}" for port in ports for host in ("127.0.0.1", "localhost")] + list(extra)
 
 
+class LinkError(ValueError):
+    """Links that are not written as they should be."""
+
+
+def parse_links(text: str) -> dict[str, int]:
+    """``Grafana=3000,Prometheus=9090``: ports of this machine by name. Raises ``LinkError``."""
+    pairs = [pair.strip().partition("=") for pair in text.split(",") if pair.strip()]
+    wrong = [
+        name for name, _, port in pairs if not (name and port.isascii() and port.isdigit() and 0 < int(port) < 65536)
+    ]
+    if wrong:
+        raise LinkError(f"links are written like Grafana=3000,Prometheus=9090, and not {text!r}")
+    return {name: int(port) for name, _, port in pairs}
+
+
 def serve(
     live: Watched,
     pages: Published,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from stepscope.diagnosis.wording import with_texts
 from stepscope.phases import PHASES
-from stepscope.record import Rows
 from stepsim.alerts import AlertLog
 from stepsim.board import Board
 from stepsim.diagnoser import Diagnoser
 from stepsim.laps import LapRows
 from stepsim.practice.live.blind import Blind
 from stepsim.practice.live.routes import PracticeRoutes
-from stepsim.recent import TRACE_SECONDS, Recent
+from stepsim.recent import TRACE_SECONDS, Lap, Recent
 
 NO_PROMETHEUS = "nothing is diagnosed: no Prometheus was given, by --prometheus or STEPSCOPE_PROMETHEUS"
 
@@ -61,9 +61,8 @@ class Shown:
     ) -> None:
         self._live, self._alerts, self._practice = live, alerts, practice
         self._diagnoser, self._clock, self._blind, self._links = diagnoser, clock, blind, dict(links)
-        self._nodes: tuple[str, ...] = ()
-        self._lap_rows = LapRows(())
-        self._last_lap: tuple[int, Rows] | None = None
+        self._rows = lru_cache(2)(LapRows)
+        self._last_lap: tuple[int, int] | None = None
 
     @property
     def diagnoses(self) -> bool:
@@ -79,6 +78,8 @@ class Shown:
             "undiagnosed": None if diagnosis else self.undiagnosed(),
             "faults": self.faults(),
             "ended_faults": self._ended_faults(now - TRACE_SECONDS),
+            "lap_ended": self._live.recent.lap_ended,
+            "blind": self._blind,
             "practice": self._practice.state(),
             "alerts": self._alerts.firing(),
         }
@@ -89,7 +90,6 @@ class Shown:
             **self.state(),
             "trace": self._live.recent.trace(),
             "phases": PHASES,
-            "rows": self._rows().names,
             "lap": self._drawn(self._live.recent.lap()),
             "links": self._links,
         }
@@ -97,9 +97,10 @@ class Shown:
     def new_lap(self) -> dict[str, Any] | None:
         """None where the latest one was told already."""
         lap = self._live.recent.lap()
-        if lap is self._last_lap:
+        seen = (lap.step, id(lap.seconds)) if lap else None
+        if seen == self._last_lap:
             return None
-        self._last_lap = lap
+        self._last_lap = seen
         return self._drawn(lap)
 
     def diagnosis(self) -> dict[str, Any] | None:
@@ -119,12 +120,5 @@ class Shown:
         ended = [] if self._blind else self._live.board.ended(since)
         return [{**fault.to_dict(), "ended": end} for fault, end in ended]
 
-    def _drawn(self, lap: tuple[int, Rows] | None) -> dict[str, Any] | None:
-        return self._rows().drawn(*lap) if lap else None
-
-    def _rows(self) -> LapRows:
-        """Anew when ranks come or go."""
-        nodes = tuple(self._live.recent.nodes())
-        if nodes != self._nodes:
-            self._nodes, self._lap_rows = nodes, LapRows(nodes)
-        return self._lap_rows
+    def _drawn(self, lap: Lap | None) -> dict[str, Any] | None:
+        return self._rows(lap.nodes).drawn(lap) if lap else None

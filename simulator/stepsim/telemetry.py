@@ -47,6 +47,11 @@ class GpuTelemetry:
         self._sent_bytes = {"rdma": np.zeros(job.ranks), "sockets": np.zeros(job.ranks)}
 
     @property
+    def observed(self) -> bool:
+        """Whether a window is over yet."""
+        return self._plan is not None
+
+    @property
     def utilization(self) -> FloatArray:
         return self._readings[0]
 

@@ -4,11 +4,15 @@ somebody watches."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
+
+log = logging.getLogger("stepsim")
 
 TICK_SECONDS = 0.25
 """Laps are sent so often at most; the state with every fourth of them."""
@@ -42,14 +46,23 @@ class Viewers:
             self._queues.discard(queue)
 
     async def _compose(self) -> None:
-        tick = 0
-        while self._queues:
-            if (lap := await run_in_threadpool(self._lap)) is not None:
-                self._send(_event("lap", lap))
+        for tick in itertools.count():
+            if not self._queues:
+                return
+            await self._tell("lap", self._lap)
             if tick % TICKS_PER_STATE == 0:
-                self._send(_event("state", await run_in_threadpool(self._state)))
-            tick += 1
+                await self._tell("state", self._state)
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _tell(self, name: str, compose: Compose) -> None:
+        """What goes wrong once, as while ranks come and go, silences nobody."""
+        try:
+            content = await run_in_threadpool(compose)
+        except Exception:
+            log.exception("no %s for those who watch; the next one follows", name)
+            return
+        if content is not None:
+            self._send(_event(name, content))
 
     def _send(self, event: str) -> None:
         for queue in self._queues:

@@ -7,7 +7,10 @@ import requests
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from running_simulator import Simulator
 from stepsim.faults import FAULTS
+from stepsim.serving import free_port
+from watched import Watched
 
 pytestmark = pytest.mark.browser
 ACTION = {"X-Stepscope-Action": "test"}
@@ -51,12 +54,20 @@ def test_a_fault_started_by_clicking_is_marked_read_aloud_and_stopped(opened):
 
 
 def test_every_fault_of_the_catalogue_can_be_started_here(opened, lab):
-    """Those that this job can have."""
+    """Those that this job can have, each with its plain severity and its usual target."""
     page = opened()
     known = [fault["name"] for fault in requests.get(f"{lab.url}/faults/catalogue", timeout=5).json()["faults"]]
     assert set(known) < set(FAULTS)
     expect(page.locator("#fault-list > li")).to_have_count(len(known))
     assert page.locator("#fault-list > li > button").all_inner_texts() == known
+    for name in known:
+        page.locator(f"#fault-{name}").click()
+        page.get_by_role("button", name=f"Start {name}").click()
+        expect(page.locator("#active")).to_contain_text(name)
+    plain = requests.get(f"{lab.url}/faults/catalogue", timeout=5).json()["faults"]
+    for fault, active in zip(plain, requests.get(f"{lab.url}/faults", timeout=5).json(), strict=True):
+        assert (active["fault"], active["target"]) == (fault["name"], fault["default_target"])
+        assert active["severity"] == pytest.approx(fault["severity"]["plain"], rel=0.005)
 
 
 def test_a_fault_is_found_by_what_it_does(opened):
@@ -141,7 +152,7 @@ def test_the_all_reduce_is_counted(opened, kind, steps):
     expect(page.locator("#allreduce-told")).to_contain_text(f"Step {steps} of")
     expect(page.locator("#allreduce-told")).to_contain_text("done: every GPU holds the whole sum")
     moved = {"ring": "1.75", "tree": "3.00"}[kind]
-    expect(page.locator("#allreduce-told")).to_contain_text(f"{moved} times the gradients'")
+    expect(page.locator("#allreduce-told")).to_contain_text(f"{moved} times the gradients")
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 16])
@@ -195,3 +206,74 @@ def test_light_and_dark_are_a_matter_of_choice(opened):
     assert light != dark
     page.reload()
     assert page.evaluate(back) == light
+
+
+def test_a_blind_drill_hides_what_strikes_and_its_reveal_is_told(opened):
+    """Begun and revealed by clicking; meanwhile nothing can be started."""
+    page = opened()
+    page.get_by_text("Blind drill").click()
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#drill-text")).to_contain_text("A blind drill is on")
+    expect(page.locator("#active")).to_have_attribute("data-empty", "A blind drill is on: nobody is told.")
+    page.get_by_role("button", name="straggler", exact=True).click()
+    expect(page.get_by_role("button", name="Start straggler")).to_be_disabled()
+    page.get_by_role("button", name="Reveal").click()
+    expect(page.locator("#drill-result")).to_be_visible()
+    expect(page.locator("#drill-score")).not_to_be_empty()
+    expect(page.get_by_role("button", name="Start straggler")).to_be_enabled()
+
+
+@pytest.fixture(scope="module")
+def blind_pod():
+    made = Simulator(free_port(), "--preset", "pod", "--blind")
+    yield made
+    made.stop()
+
+
+def test_a_larger_job_has_a_row_per_node_and_blind_mode_says_that_it_is_blind(chromium, blind_pod):
+    """256 ranks on 32 nodes; a fault can be started, and all can be stopped, but none is listed."""
+    watched = Watched(chromium, blind_pod.url)
+    page = watched.go()
+    expect(page.locator("#step-rows")).to_have_text("a row per node: its last rank to arrive")
+    expect(page.locator("#step-told")).to_contain_text("of node-")
+    page.get_by_role("button", name="storage_node_slow", exact=True).click()
+    page.get_by_role("button", name="Start storage_node_slow").click()
+    expect(page.locator("#active")).to_have_attribute("data-empty", "Blind: nobody is told which are active.")
+    expect(page.locator("#reading")).to_contain_text("node-31 holds everyone up, mostly in data wait")
+    expect(page.locator("#active li")).to_have_count(0)
+    page.get_by_role("button", name="Stop all").click()
+    watched.close()
+    assert (watched.errors, watched.foreign) == ([], [])
+
+
+def test_a_standstill_is_told(opened):
+    """MFU is nothing then, and the picture says for how long no step has ended."""
+    page = opened()
+    page.get_by_role("button", name="hang", exact=True).click()
+    page.get_by_role("button", name="Start hang").click()
+    expect(page.locator("#standstill")).to_have_text("No step ends any more.")
+    expect(page.locator("#standstill-for")).to_contain_text("s ago")
+
+
+def test_what_is_held_stays_and_its_numbers_are_of_it(opened):
+    """A row that is pointed at shows the step that is on the picture, also after a step back."""
+    page = opened()
+    expect(page.locator("#step-told")).to_contain_text("Step ")
+    page.wait_for_timeout(2000)
+    page.keyboard.press("Space")
+    page.locator("#step").focus()
+    page.keyboard.press("ArrowDown")
+    before, held = page.locator("#step-tip").inner_text(), step_number(page)
+    page.keyboard.press("ArrowLeft")
+    assert step_number(page) < held
+    assert page.locator("#step-tip").inner_text() != before
+
+
+def test_letters_can_be_switched_off(opened):
+    """For those who dictate."""
+    page = opened()
+    page.keyboard.press("?")
+    page.get_by_label("letters act").uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("a")
+    expect(page.locator("#allreduce-dialog")).to_be_hidden()

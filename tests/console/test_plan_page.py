@@ -8,8 +8,12 @@ pytestmark = pytest.mark.browser
 
 def test_a_plan_is_an_address(opened):
     """Its numbers are on the page, and so is what was asked."""
-    page = opened("/plan?model=GPT-3+175B&accelerator=A100+SXM&gpus=64&tp=8&pp=8&interleave=3&global_batch=64&microbatch=1")
-    expect(page.locator("#plan-shape")).to_contain_text("GPT-3 175B, 174.6 B parameters, on 64 × A100 SXM: tensor 8 × pipeline 8")
+    page = opened(
+        "/plan?model=GPT-3+175B&accelerator=A100+SXM&gpus=64&tp=8&pp=8&interleave=3&global_batch=64&microbatch=1"
+    )
+    expect(page.locator("#plan-shape")).to_contain_text(
+        "GPT-3 175B, 174.6 B parameters, on 64 × A100 SXM: tensor 8 × pipeline 8"
+    )
     expect(page.locator("#plan-bubble")).to_have_text("3.6 %")  # 7 stages by 64 microbatches of 3 chunks
     expect(page.locator("#tp")).to_have_value("8")
     expect(page.locator("#traffic tr")).to_have_count(2)

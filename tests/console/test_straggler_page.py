@@ -54,9 +54,10 @@ def test_sliders_and_address_are_one_state(opened):
     """What a slider says can be sent to somebody."""
     page = opened("/straggler")
     expect(page.locator("#gpus")).to_have_value("64")
-    page.get_by_label("Slow GPUs").last.fill("500")
+    page.get_by_label("Slow GPUs").last.fill("8")
     expect(page.locator("#slow_gpus")).to_have_value("8")
     page.wait_for_url("**/straggler?slow_gpus=8")
+    assert page.get_by_label("GPUs", exact=True).last.get_attribute("aria-valuetext") == "64"
     again = opened(page.url.removeprefix(page.url.split("/straggler")[0]))
     expect(again.locator("#slow_gpus")).to_have_value("8")
 

@@ -47,7 +47,7 @@ CASES = {
     "small_batch": Case(alert="TrainingBatchSmall", within=120),
     "sequence_imbalance": Case(alert="TrainingSequencesImbalanced", within=90),
     "jitter": Case(alert="TrainingComputeJitter", within=90),
-    "data_starvation": Case(alert="TrainingDataStarved", within=75),
+    "data_starvation": Case(alert="TrainingDataStarved", within=75, after=330),  # it is kept for 3 min
     "storage_node_slow": Case(alert="TrainingNodeStorageSlow", within=75, culprit=NODE),
     "storage_outage": Case(alert="TrainingStorageOutage", within=150, explained=frozenset({"GpuUtilizationLow"})),
     "cpu_starvation": Case(alert="TrainingCpuStarved", within=90, culprit=NODE),
@@ -55,12 +55,12 @@ CASES = {
         alert="TrainingGpuLinkDowngraded", within=60, job={"preset": "vision"}, target={"rank": 3},
         culprit={"rank": "3", "node": "node-0"},
     ),
-    "network_degradation": Case(alert="TrainingNetworkDegraded", within=90),
+    "network_degradation": Case(alert="TrainingNetworkDegraded", within=90, after=300),  # for 2
     "nccl_fallback": Case(alert="TrainingNcclFallback", within=90),
     # A fault of checkpoints is not there before the next one, here every three minutes and a half.
     "checkpoint_stall": Case(
         alert="TrainingCheckpointStalled", within=300, job={"schedule": {"checkpoint_every_steps": 600}},
-        healthy=420, during=320, after=480,
+        healthy=420, during=320, after=840,
     ),
     "gc_pause": Case(alert="TrainingHostPauses", within=120),
     "hang": Case(alert="TrainingHung", within=90, **STRUCK),

@@ -103,6 +103,13 @@ def test_a_cause_explains_its_symptoms_where_they_are_its_own():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("ago", "expected"), [(45, True), (50, False)])
+def test_a_verdict_does_not_outlive_its_grounds_as_an_alert_may(ago, expected):
+    """The alert is kept for ten minutes, so that it rings once; what is wrong is told for 45 seconds more."""
+    source = Told((rule("straggler", keep_seconds=600.0), RANK_5, range(ago, ago + 60, 5)))
+    assert bool(diagnose(source, "r", AT).verdicts) == expected
+
+
 def test_an_exhibit_and_an_alert_of_somebody_elses_are_no_grounds():
     """What is kept to show what it misses; and what has no cause of ours."""
     exhibit = rule("storage_outage", exhibit="naive")

@@ -185,7 +185,7 @@ def test_whoever_watches_gets_laps_and_states(simulator):
     """First all that was missed; then every lap once, in order, and a state about each second. Two viewers see the same."""
     (opening, *following), other = events(simulator.url, 14), events(simulator.url, 3)
     assert (opening[0], other[0][0]) == ("opening", "opening")
-    assert opening[1]["rows"] == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    assert opening[1]["lap"]["rows"] == ["rank 0", "rank 1", "rank 2", "rank 3"]
     assert {name for name, _ in following} == {"lap", "state"}
     steps = [content["step"] for name, content in following if name == "lap"]
     assert steps == sorted(set(steps))

@@ -151,13 +151,11 @@ def test_a_wrong_url_is_refused_at_the_start():
         Diagnoser.of("ftp://host", lambda: "cluster")
 
 
-@pytest.mark.parametrize(
-    ("blind", "names"), [(False, {"referee", "truth", "diagnosis"}), (True, {"referee", "diagnosis"})]
-)
-def test_a_real_jobs_page_is_listed_beside_its_referees(tmp_path, blind, names):
-    """In blind mode too; the run is unknown until a rank has announced itself."""
+def test_a_real_jobs_page_is_listed_beside_its_referees(tmp_path):
+    """The run is unknown until a rank has announced itself."""
+    names = {"referee", "truth", "diagnosis"}
     job = RealJob(tmp_path, ranks=2)
-    pages = RealPages(job, blind=blind, diagnoser=diagnosed(TWO))
+    pages = RealPages(job, diagnoser=diagnosed(TWO))
     assert {source for source, _ in pages.names()} == names
     assert pages.text("diagnosis") == text(TWO)
     assert {target["labels"]["job"] for target in pages.targets("lab:8000")} == names

@@ -5,14 +5,15 @@ import pytest
 
 from stepscope.phases import ALLREDUCE, PHASES
 from stepsim.laps import MOST_ROWS, LapRows
+from stepsim.recent import Lap
 
 
-def lap(allreduce):
-    """Every rank's lap is 100 ms; what is not all-reduce is backward."""
+def lap(allreduce, on, step=1):
+    """Every rank's lap is 100 ms; what is not all-reduce is backward. ``on``: each rank's node."""
     seconds = np.zeros((len(PHASES), len(allreduce)))
     seconds[ALLREDUCE] = np.array(allreduce) / 1000
     seconds[PHASES.index("backward")] = 0.1 - seconds[ALLREDUCE]
-    return seconds
+    return Lap(step=step, seconds=seconds, nodes=tuple(on))
 
 
 def nodes(count, each=8):
@@ -22,7 +23,7 @@ def nodes(count, each=8):
 def test_a_small_job_has_a_row_per_rank():
     """In milliseconds, by phase."""
     rows = LapRows(["a", "a", "b"])
-    drawn = rows.drawn(7, lap([10, 20, 30]))
+    drawn = rows.drawn(lap([10, 20, 30], "aab", step=7))
     assert rows.names == ["rank 0", "rank 1", "rank 2"]
     assert (drawn["step"], drawn["ranks"]) == (7, [0, 1, 2])
     assert drawn["milliseconds"][ALLREDUCE] == [10, 20, 30]
@@ -33,8 +34,9 @@ def test_a_larger_job_has_a_row_per_node_of_its_last_rank():
     waits = np.full(72, 50.0)
     waits[[3, 20, 71]] = 5, 7, 9
     rows = LapRows(nodes(9))
-    drawn = rows.drawn(1, lap(waits))
-    assert rows.names == [f"node-{node}" for node in range(9)]
+    drawn = rows.drawn(lap(waits, nodes(9)))
+    assert drawn["rows"] == rows.names == [f"node-{node}" for node in range(9)]
+    assert drawn["median_wait_milliseconds"] == 45  # of all ranks, not of the rows
     assert [drawn["ranks"][row] for row in (0, 2, 8)] == [3, 20, 71]
     assert [drawn["milliseconds"][ALLREDUCE][row] for row in (0, 1, 2, 8)] == [5, 50, 7, 9]
 
@@ -43,7 +45,8 @@ def test_ranks_of_a_node_need_not_be_neighbours():
     """As a scheduler may place them."""
     waits = np.arange(66.0) + 1
     waits[65] = 0.5
-    drawn = LapRows([("x", "y", "z")[rank % 3] for rank in range(66)]).drawn(1, lap(waits))
+    on = [("x", "y", "z")[rank % 3] for rank in range(66)]
+    drawn = LapRows(on).drawn(lap(waits, on))
     assert drawn["ranks"] == [0, 1, 65]
 
 
@@ -53,7 +56,7 @@ def test_no_job_has_more_rows_than_can_be_seen(count):
     waits = np.full(8 * count, 50.0)
     waits[8 * count - 3] = 1.0
     rows = LapRows(nodes(count))
-    drawn = rows.drawn(1, lap(waits))
+    drawn = rows.drawn(lap(waits, nodes(count)))
     assert len(rows.names) == len(drawn["ranks"]) <= MOST_ROWS
     assert drawn["ranks"][-1] == 8 * count - 3
     assert rows.names[-1].endswith(f"node-{count - 1}")

@@ -62,6 +62,13 @@ def test_the_expectation_is_the_mean_of_many_draws(case):
     assert abs(np.mean(draws) - solve(question).step_seconds_expected) < 4 * error
 
 
+@pytest.mark.parametrize("variability", [0.001, 0.01, 0.1])
+def test_little_variation_costs_little_and_never_brings_anything(variability):
+    """The largest of 64 normals is 2.344 σ above the mean."""
+    answer = solve(Straggler(slow_gpus=0, variability=variability))
+    assert answer.step_seconds_expected == pytest.approx(0.41 + 0.3 * variability / 100 * 2.3437, rel=1e-6)
+
+
 def test_a_draw_is_reproducible_and_a_gpu_keeps_its_own():
     """When the job grows."""
     small, again, large, other = (
@@ -107,6 +114,9 @@ def test_money_is_told_only_with_a_price():
     assert answer.to_dict()["lost_money_per_30_days"] == pytest.approx(2.5 * answer.lost_gpu_hours_per_30_days)
 
 
+EIGHT = solve(Straggler(gpus=8, slow_gpus=0, variability=5))
+
+
 @pytest.mark.parametrize("number", range(4))
 def test_what_an_experiment_says_is_what_it_shows(number):
     """Each number in its text is one of its answer's, or of the job it is compared with."""
@@ -115,7 +125,7 @@ def test_what_an_experiment_says_is_what_it_shows(number):
     wanted = {
         0: [(f"{1 - shown['efficiency']:.0%}", "24 %"), (f"{shown['lost_gpu_hours_per_day']:.0f}", "367 GPU-hours")],
         1: [(f"{shown['lost_gpu_hours_per_day']:,.0f}", "5,867 GPU-hours")],
-        2: [(f"{shown['efficiency_expected']:.1%}", "89.4 %"), ("95.0%", "95.0 %")],
+        2: [(f"{shown['efficiency_expected']:.1%}", "89.4 %"), (f"{EIGHT.efficiency_expected:.1%}", "95.0 %")],
         3: [(f"{shown['efficiency']:.1%}", "80.5 %"), (f"{shown['useful_compute_share']:.1%}", "45.6 %")],
     }[number]
     for value, text in wanted:
@@ -157,6 +167,7 @@ def test_the_command_prints_json_and_a_table():
     assert "76.13%" in table
     assert "lost EUR in 30 days" in table
     assert "slow" in table
+    assert "lost [/] in 30 days" in run("--price", "2", "--currency", "[/]").stdout
 
 
 @pytest.mark.parametrize("arguments", [("--slow-gpus", "99"), ("--gpus", "0"), ("--plot", "step.png")])

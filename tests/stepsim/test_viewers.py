@@ -78,3 +78,18 @@ def test_who_is_slow_misses_the_oldest_and_holds_nobody_up():
     told = [content for name, content in rest if name == "lap"]
     assert told == list(range(told[0], told[0] + len(told)))
     assert told[0] > 1
+
+
+def test_what_goes_wrong_once_silences_nobody(caplog):
+    """It is logged, and the next event follows."""
+
+    def fails_first():
+        fails_first.calls += 1
+        if fails_first.calls == 1:
+            raise ValueError("ranks came and went")
+        return fails_first.calls
+
+    fails_first.calls = 0
+    watched = Viewers(opening=Counted("hello"), state=Counted(None), lap=fails_first)
+    assert asyncio.run(taken(watched.follow(), 3)) == [("opening", "hello"), ("lap", 2), ("lap", 3)]
+    assert "ranks came and went" in caplog.text

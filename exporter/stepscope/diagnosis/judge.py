@@ -17,6 +17,8 @@ from stepscope.diagnosis.source import AlertRule, Source
 
 SURE_SECONDS = 30.0
 """Grounds that have held for so long are as sure as they get."""
+KEPT_SECONDS = 45.0
+"""A verdict outlives its grounds for so long at most, however long the alert is kept lest it rings twice."""
 UNTOLD = 0.8
 """What is left of the confidence for every look-alike whose metrics are missing."""
 SOURCES = {
@@ -126,9 +128,9 @@ def _unjudged(reading: Reading, rules: list[AlertRule]) -> str | None:
 
 
 def _findings(reading: Reading, rule: AlertRule) -> Iterable[Finding]:
-    """The label sets for which the alert fires at that moment, as Prometheus decides it."""
+    """The label sets for which the alert fires at that moment, as Prometheus decides it, but for ``KEPT_SECONDS``."""
     held, step = f"({rule.expr})", rule.interval
-    needed, kept = ceil(rule.for_seconds / step), ceil(rule.keep_seconds / step)
+    needed, kept = ceil(rule.for_seconds / step), ceil(min(rule.keep_seconds, KEPT_SECONDS) / step)
     if kept:
         held = f"last_over_time({held}[{(kept + 1) * step:.0f}s:{step:.0f}s])"
     if not any(labels.get("run") == reading.run for labels, _ in reading.source.query(held, reading.at)):

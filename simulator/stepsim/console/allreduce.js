@@ -10,7 +10,7 @@ const SECONDS = 1.1; // for a step
 export class AllReduce {
   constructor() {
     this.canvas = byId("allreduce");
-    this.bytes = 1e9;
+    this.bytes = null;
     this.playing = false;
     byId("show-allreduce").onclick = () => this.open();
     byId("close-allreduce").onclick = () => byId("allreduce-dialog").close();
@@ -25,7 +25,7 @@ export class AllReduce {
   }
 
   about(job) {
-    if (job.gradient_bytes) this.bytes = job.gradient_bytes;
+    this.bytes = job.gradient_bytes ?? null;
     if (job.gpus_per_node) byId("allreduce-gpus").value = Math.max(2, Math.min(16, job.gpus_per_node));
   }
 
@@ -80,8 +80,9 @@ export class AllReduce {
     const all = sent(this.steps, total, this.n);
     const rule = byId("allreduce-kind").value === "ring" ? `2(n − 1) = ${total}` : `2·⌈log₂ n⌉ = ${total}`;
     const phase = this.done < total ? this.steps[this.done].phase : "done: every GPU holds the whole sum";
+    const bytes = this.bytes ? `, ${gigabytes(share * this.bytes)} of ${gigabytes(all * this.bytes)}` : "";
     byId("allreduce-told").textContent =
-      `Step ${this.done} of ${rule}; ${phase}. The busiest GPU has sent ${gigabytes(share * this.bytes)} of ${gigabytes(all * this.bytes)}, ${all.toFixed(2)} times the gradients' ${gigabytes(this.bytes)}.`;
+      `Step ${this.done} of ${rule}; ${phase}. The busiest GPU has sent ${share.toFixed(2)} of ${all.toFixed(2)} times the gradients${bytes}.`;
   }
 
   /** GPUs on a circle for the ring, on a line for the tree. */

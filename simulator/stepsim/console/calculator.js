@@ -23,9 +23,10 @@ export class Calculator {
     const label = element("label", { htmlFor: input.id }, field.label);
     if (field.kind !== "range") return element("div", { className: "field" }, label, input);
     // A slider for the hand, and a number for what is exact: the number is the field.
-    const slider = element("input", { type: "range", min: 0, max: 1000, step: 1, "aria-label": field.label });
+    const slider = element("input", { type: "range", min: 0, max: steps(field), step: 1, "aria-label": field.label });
     slider.oninput = () => {
-      input.value = valueAt(field, slider.value / 1000);
+      input.value = valueAt(field, slider.value / steps(field));
+      slider.setAttribute("aria-valuetext", input.value);
       this.changed(field, input.value);
     };
     input.slider = slider;
@@ -76,6 +77,8 @@ export class Calculator {
       return;
     }
     this.answer = answer;
+    const hidden = [...new URLSearchParams(location.search)].filter(([name]) => !this.inputs[name]);
+    byId("also").textContent = hidden.length ? `Also asked: ${hidden.map((pair) => pair.join("=")).join(", ")}.` : "";
     this.offer(answer.experiments);
     for (const field of this.fields) this.fill(field, answer.question[field.name]);
     this.drawAnswer(answer);
@@ -99,7 +102,8 @@ export class Calculator {
   place(field, value) {
     const slider = this.inputs[field.name].slider;
     if (!slider || document.activeElement === slider) return;
-    slider.value = Math.round(1000 * shareOf(field, Number(value)));
+    slider.value = Math.round(steps(field) * shareOf(field, Number(value)));
+    slider.setAttribute("aria-valuetext", value);
   }
 }
 
@@ -107,6 +111,12 @@ function query(values) {
   const sorted = new URLSearchParams(values);
   sorted.sort();
   return sorted.toString();
+}
+
+/** So many that one is a step of the field: a power of two, a unit, or a hundredth of the way in factors. */
+function steps({ min, max, step = 1, factors, powers }) {
+  if (powers) return Math.round(Math.log2(max / min));
+  return factors ? 100 : Math.round((max - min) / step);
 }
 
 // Where a value is on its slider: in equal factors if the field says so.

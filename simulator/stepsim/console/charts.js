@@ -57,8 +57,9 @@ export class Charts {
   }
 
   add(state) {
-    if (state.time && state.time !== this.trace.at(-1)?.time) this.trace.push(state);
-    this.trace = this.trace.filter((point) => point.time > this.trace.at(-1).time - SECONDS);
+    const { time, utilization, mfu, critical_path, gradient_norm } = state;
+    if (time && time !== this.trace.at(-1)?.time) this.trace.push({ time, utilization, mfu, critical_path, gradient_norm });
+    this.trace = this.trace.filter((point) => point.time > state.now - SECONDS);
     this.update(state);
     CHARTS.forEach((chart, index) => this.charts[index]?.setData(this.data(chart)));
   }

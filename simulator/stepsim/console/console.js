@@ -3,7 +3,7 @@
 import { AllReduce } from "./allreduce.js";
 import { Charts } from "./charts.js";
 import { drawAlerts, drawDiagnosis, reading } from "./diagnosis.js";
-import { byId, duration, element, number, percent, redraw } from "./dom.js";
+import { byId, clockTime, duration, element, percent, redraw } from "./dom.js";
 import { Faults } from "./faults.js";
 import { beginPractice, drawDrill } from "./practice.js";
 import { StepView } from "./step.js";
@@ -16,19 +16,18 @@ const step = new StepView();
 const charts = new Charts();
 const faults = new Faults();
 const allreduce = new AllReduce();
-let lapEvery = 1; // seconds from one lap to the next, about
-let lapHeard = null;
 
 function drawNumbers(state) {
   const { job } = state;
   byId("job").textContent = `${job.run ?? "a job"}: ${job.ranks} × ${job.accelerator} on ${job.nodes} node${job.nodes > 1 ? "s" : ""}, ${job.model}`;
   byId("utilization").textContent = percent(state.utilization);
+  byId("utilization-of").textContent = job.utilization_of ? `GPU utilization, ${job.utilization_of}` : "GPU utilization";
   byId("no-gpu").hidden = state.utilization !== null || state.mfu === null;
   byId("mfu").textContent = percent(state.mfu);
   byId("data-wait").textContent = percent(state.data_wait);
   byId("step-seconds").textContent = duration(state.step_seconds);
   for (const [id, value] of [["loss", state.loss], ["gradient-norm", state.gradient_norm]]) {
-    byId(id).textContent = number(value);
+    byId(id).textContent = typeof value === "number" ? value.toPrecision(3) : (value ?? "–");
     byId(id).classList.toggle("bad", typeof value === "string");
   }
 }
@@ -40,13 +39,20 @@ function draw(state) {
   drawAlerts(state);
   faults.update(state);
   drawDrill(state.practice);
-  const silent = lapHeard === null ? 0 : (performance.now() - lapHeard) / 1000;
-  byId("standstill").textContent = silent > Math.max(5, 4 * lapEvery) ? `No step has ended for ${silent.toFixed(0)} s.` : "";
+  drawStandstill(state);
+}
+
+/** Announced once; how long it is by now is no news. */
+function drawStandstill(state) {
+  const still = state.lap_ended === null ? 0 : state.now - state.lap_ended;
+  const stands = still > Math.max(5, 4 * (state.step_seconds ?? 0));
+  const text = stands ? "No step ends any more." : "";
+  if (byId("standstill").textContent !== text) byId("standstill").textContent = text;
+  byId("standstill-for").textContent = stands ? `The last one did ${still.toFixed(0)} s ago.` : "";
 }
 
 const handlers = {
   opening(opening) {
-    lapHeard = opening.lap ? performance.now() : null;
     redraw(byId("links"), opening.links, () => Object.entries(opening.links).map(([name, port]) =>
       element("a", { href: `${location.protocol}//${location.hostname}:${port}/`, target: "_blank", rel: "noreferrer" }, name)));
     allreduce.about(opening.job);
@@ -60,16 +66,12 @@ const handlers = {
     draw(state);
   },
   lap(lap) {
-    const now = performance.now();
-    if (lapHeard !== null) lapEvery = 0.8 * lapEvery + 0.2 * Math.min(30, (now - lapHeard) / 1000);
-    lapHeard = now;
     step.add(lap);
   },
-  link(state, silent) {
-    byId("link").dataset.state = state;
-    byId("link").textContent = { connecting: "connecting …", live: "live", gone: "gone" }[state];
+  link(state, at) {
+    byId("link").dataset.state = byId("link").textContent = state;
     byId("gone").hidden = state !== "gone";
-    byId("gone").textContent = `The lab does not answer. What you see is ${silent.toFixed(0)} s old; it is asked again every few seconds.`;
+    byId("gone").textContent = `The lab does not answer. What you see is as of ${clockTime(at / 1000)}; it is asked again every few seconds.`;
   },
 };
 
@@ -84,8 +86,10 @@ const KEYS = {
 };
 
 document.addEventListener("keydown", (event) => {
-  const within = event.target.closest("input, select, textarea, button, a, summary, dialog");
+  if (event.target.closest("dialog")) return;
+  const within = event.target.closest("input, select, textarea, button, a, summary");
   if (event.ctrlKey || event.metaKey || event.altKey || (within && (within.tagName !== "BUTTON" || event.key === " "))) return;
+  if (/^[a-z]$/.test(event.key) && !byId("letters").checked) return;
   if (KEYS[event.key]) {
     event.preventDefault();
     KEYS[event.key]();

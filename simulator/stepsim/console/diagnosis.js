@@ -7,7 +7,7 @@ const opened = new Set(); // whose evidence is being read
 /** What the last half minute shows, without Prometheus. */
 export function reading(state) {
   if (typeof state.loss === "string") return "The loss is not a number: nothing that follows is of use.";
-  if (!state.critical_path) return "Not enough steps yet.";
+  if (!state.critical_path) return state.lap_ended === null ? "Not enough steps yet." : "No step ends any more: all wait for one that does not arrive.";
   const { culprit } = state;
   if (culprit) {
     const who = "rank" in culprit ? `Rank ${culprit.rank}` : culprit.node;
@@ -22,7 +22,8 @@ export function drawDiagnosis(state) {
   const report = state.diagnosis;
   byId("diagnosis").textContent = diagnosed(report, state.undiagnosed);
   byId("missing").textContent = report?.missing.length ? `Could not be looked at: ${report.missing.join("; ")}.` : "";
-  redraw(byId("verdicts"), [report?.at], () => (report?.verdicts ?? []).map(verdictItem));
+  const verdicts = report?.verdicts ?? [];
+  redraw(byId("verdicts"), verdicts, () => verdicts.map(verdictItem), verdicts.map((one) => [one.fault, one.target]));
 }
 
 function diagnosed(report, why) {

@@ -13,11 +13,12 @@ export function element(tag, properties = {}, ...children) {
   return made;
 }
 
-/** Draws a part of the page anew, if what it shows has changed: what is being read or has the focus stays. */
-export function redraw(target, shown, children) {
-  const key = JSON.stringify(shown);
-  if (target.dataset.shown === key) return;
+/** Draws a part of the page anew, if what it shows has changed. What has the focus stays while ``what`` is there is the same. */
+export function redraw(target, shown, children, what = shown) {
+  const [key, kinds] = [JSON.stringify(shown), JSON.stringify(what)];
+  if (target.dataset.shown === key || (target.dataset.kinds === kinds && target.contains(document.activeElement))) return;
   target.dataset.shown = key;
+  target.dataset.kinds = kinds;
   target.replaceChildren(...children());
 }
 

@@ -27,10 +27,10 @@ export class Faults {
 
   update(state) {
     this.secret = state.practice.running;
-    const shown = state.faults.map((fault) => [fault.id, remaining(fault, state.now)]);
-    redraw(byId("active"), shown, () => state.faults.map((fault) => active(fault, state.now)));
-    byId("active").dataset.empty = this.secret ? "A blind drill is on: nobody is told." : "None is active.";
-    byId("stop-all").hidden = state.faults.length < 2;
+    redraw(byId("active"), state.faults.map((fault) => fault.id), () => state.faults.map(active));
+    for (const fault of state.faults) byId(`since-${fault.id}`).textContent = since(fault, state.now);
+    byId("active").dataset.empty = this.secret ? "A blind drill is on: nobody is told." : state.blind ? "Blind: nobody is told which are active." : "None is active.";
+    byId("stop-all").hidden = this.secret || (state.faults.length < 2 && !state.blind);
     for (const button of document.querySelectorAll(".starts")) button.disabled = this.secret;
   }
 
@@ -103,12 +103,16 @@ export class Faults {
   }
 }
 
-function active(fault, now) {
-  const growing = fault.ramp_seconds && now < fault.started + fault.ramp_seconds ? ", still growing" : "";
+function active(fault) {
   const text = element("div", {}, element("b", {}, fault.fault), ` on ${targetText(fault.target)}, severity ${number(fault.severity)}`,
-    element("div", { className: "small dim" }, `since ${clockTime(fault.started)}${growing}; ${remaining(fault, now)}`));
+    element("div", { className: "small dim", id: `since-${fault.id}` }));
   return element("li", { className: "row" }, text,
     element("button", { type: "button", className: "danger", "aria-label": `Stop ${fault.fault} on ${targetText(fault.target)}`, onclick: () => change("DELETE", `/faults/${fault.id}`) }, "Stop"));
+}
+
+function since(fault, now) {
+  const growing = now < fault.started + fault.ramp_seconds ? ", still growing" : "";
+  return `since ${clockTime(fault.started)}${growing}; ${remaining(fault, now)}`;
 }
 
 const remaining = (fault, now) => (fault.duration_seconds === null ? "until stopped" : `${left(Math.max(0, fault.started + fault.duration_seconds - now))} left`);

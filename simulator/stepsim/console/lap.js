@@ -6,18 +6,17 @@ import { capital, percent } from "./dom.js";
 const ORDER = ["optimizer", "checkpoint", "other", "data_wait", "h2d", "forward", "backward", "waiting", "allreduce"];
 
 /** ``lap`` as it came: milliseconds by phase and row. All rows end together; who waits least in the collective came last. */
-export function understood(lap, phases, names) {
+export function understood(lap, phases) {
   const of = Object.fromEntries(phases.map((phase, index) => [phase, lap.milliseconds[index]]));
   const transfer = Math.min(...of.allreduce);
   const waiting = of.allreduce.map((value) => value - transfer);
-  const rows = names.map((name, row) => {
+  const rows = lap.rows.map((name, row) => {
     const parts = ORDER.map((phase) => [phase, phase === "waiting" ? waiting[row] : phase === "allreduce" ? transfer : of[phase][row]]);
     return { name, rank: lap.ranks[row], parts, total: parts.reduce((sum, [, value]) => sum + value, 0) };
   });
   const total = Math.max(...rows.map((row) => row.total));
   const last = waiting.indexOf(Math.min(...waiting));
-  const sorted = [...waiting].sort((a, b) => a - b);
-  return { step: lap.step, rows, total, transfer, barrier: total - transfer, last, typicalWait: sorted[Math.floor(sorted.length / 2)] };
+  return { step: lap.step, rows, total, transfer, barrier: total - transfer, last, typicalWait: lap.median_wait_milliseconds };
 }
 
 /** A row's name, and in a larger job the rank that it is about. */

@@ -12,8 +12,7 @@ export function beginPractice() {
 
 function told(practice) {
   if (practice.running) {
-    return `A blind drill is on: ${left(practice.seconds_left)} left, ${practice.alerts_received} alerts received. ` +
-      "Nothing tells which faults are active; diagnosis and alerts know what the metrics show, and no more.";
+    return "A blind drill is on. Nothing tells which faults are active; diagnosis and alerts know what the metrics show, and no more.";
   }
   return practice.state === "over" ? "The blind drill is over. What happened is not told yet." : "";
 }
@@ -22,7 +21,8 @@ export async function drawDrill(practice) {
   const none = practice.state === "none";
   const on = practice.running || practice.state === "over";
   byId("drill").hidden = !on;
-  byId("drill-text").textContent = told(practice);
+  if (byId("drill-text").textContent !== told(practice)) byId("drill-text").textContent = told(practice);
+  byId("drill-left").textContent = practice.running ? `${left(practice.seconds_left)} left, ${practice.alerts_received} alerts received.` : "";
   byId("drill-commitment").textContent = on ? `commitment ${practice.commitment}` : "";
   byId("drills").hidden = practice.state === "impossible";
   byId("drill-offer").hidden = !none;

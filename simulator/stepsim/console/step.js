@@ -4,6 +4,7 @@ import { byId, colour, element, font, hatching, milliseconds, phaseText, surface
 import { told, understood, whose } from "./lap.js";
 
 const KEPT = 300;
+const MOST_KEPT = 1200; // while the picture is held
 const LEAST_HEIGHT = 170;
 const ROW = 15;
 const TOP = 22;
@@ -15,7 +16,6 @@ export class StepView {
     this.canvas = byId("step");
     this.tip = byId("step-tip");
     this.laps = [];
-    this.names = [];
     this.phases = [];
     this.index = -1;
     this.playhead = 0;
@@ -38,18 +38,20 @@ export class StepView {
   }
 
   open(opening) {
-    this.names = opening.rows;
     this.phases = opening.phases;
+    this.job = opening.job;
     this.laps = [];
     this.index = -1;
-    byId("step-rows").textContent = opening.rows.length < opening.job.ranks ? "a row per node: its last rank to arrive" : "a row per rank";
+    this.selected = null;
+    this.tip.hidden = true;
     if (opening.lap) this.add(opening.lap);
   }
 
   add(lap) {
-    if (lap.ranks.length !== this.names.length) return; // ranks came or went: the next opening names them
-    this.laps.push(understood(lap, this.phases, this.names));
-    if (this.laps.length > KEPT) {
+    if (this.laps.at(-1)?.step === lap.step) return; // the opening told of it
+    if (this.paused && this.laps.length >= MOST_KEPT) return; // what is looked at stays
+    this.laps.push(understood(lap, this.phases));
+    while (this.laps.length > KEPT && !this.paused) {
       this.laps.shift();
       this.index -= 1;
     }
@@ -66,8 +68,17 @@ export class StepView {
     this.playhead = whole || still.matches ? this.lap.total : 0;
     this.shownSince = performance.now();
     byId("step-told").textContent = told(this.lap);
+    byId("step-rows").textContent = this.rowsAre();
+    if (this.selected !== null) this.select(this.selected < this.lap.rows.length ? this.selected : null, this.pointed);
     byId("back").disabled = this.index === 0;
     this.repaint();
+  }
+
+  rowsAre() {
+    const { rows } = this.lap;
+    if (rows.every((row) => row.name === `rank ${row.rank}`)) return "a row per rank";
+    const nodes = Math.ceil(this.job.nodes / rows.length);
+    return nodes > 1 ? `a row per ${nodes} nodes: their last rank to arrive` : "a row per node: its last rank to arrive";
   }
 
   pause(paused) {
@@ -102,7 +113,7 @@ export class StepView {
     const rows = this.lap.rows.length;
     const height = Math.max(LEAST_HEIGHT, Math.min(rows * ROW, 0.36 * window.innerHeight)) + TOP + 20;
     const em = parseFloat(getComputedStyle(document.documentElement).fontSize);
-    const longest = Math.max(...this.names.map((name) => name.length));
+    const longest = Math.max(...this.lap.rows.map((row) => row.name.length));
     const left = 0.52 * em * longest + 12;
     return { height, left, right: width - 5.2 * em, em, rowHeight: (height - TOP - 20) / rows };
   }
@@ -214,7 +225,7 @@ export class StepView {
   }
 
   point(event) {
-    if (!this.place) return;
+    if (!this.place || !this.lap) return;
     const row = Math.floor((event.offsetY - TOP) / this.place.rowHeight);
     this.select(row >= 0 && row < this.lap.rows.length ? row : null, event.offsetX);
   }
@@ -229,6 +240,7 @@ export class StepView {
 
   select(row, x = 0) {
     this.selected = row;
+    this.pointed = x;
     this.tip.hidden = row === null;
     if (row !== null) this.describe(this.lap.rows[row], row, x);
     this.draw();

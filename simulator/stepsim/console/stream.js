@@ -4,20 +4,23 @@ const SILENT_MS = 4000; // a state comes every second
 const DEAF_MS = 10000; // then the connection is given up, as after a sleep
 const AGAIN_MS = 2000;
 
-/** ``handlers``: opening, state and lap are called with what came, link with "connecting", "live" or "gone", and since when. */
+/** ``handlers``: opening, state and lap are called with what came, link with "live" or "gone" when that has changed, and
+    when the lab was heard last. */
 export function follow(handlers) {
   let source = null;
   let heard = performance.now();
+  let at = Date.now();
   let state = "connecting";
 
   const become = (next) => {
+    if (state !== next) handlers.link(next, at);
     state = next;
-    handlers.link(next, (performance.now() - heard) / 1000);
   };
   const hear = (name) => (event) => {
     heard = performance.now();
+    at = Date.now();
     handlers[name](JSON.parse(event.data));
-    if (state !== "live") become("live");
+    become("live");
   };
   const connect = () => {
     source?.close();

@@ -37,7 +37,7 @@ def answer(request: PlanRequest, job: Job | None = None) -> dict[str, Any]:
         "model": {**planned.model.model_dump(), "flops_per_token": planned.model.flops_per_token},
         "machine": _machine(planned),
         "prediction": {**_prediction(prediction), "fits": fits, "memory_available_bytes": available},
-        "remedies": [] if fits else remedies(planned),
+        "remedies": [] if fits else remedies(request, job),
         "scaling": {name: _curve(points, available) for name, points in curves.items()},
     }
 

@@ -43,7 +43,7 @@ class Groups:
         stage = layout.tp * layout.dp
         return cls(
             tensor=machine.group(layout.tp, stride=1),
-            data=machine.group(layout.dp, stride=layout.tp),
+            data=machine.group(layout.dp, stride=layout.tp, groups=layout.pp),
             pipeline=machine.group(layout.pp, stride=min(stage, machine.gpus_per_node + 1)),
         )
 

@@ -15,7 +15,7 @@ class Example:
     """What to notice."""
 
 
-_ONE_NODE = {
+_ONE_NODE: dict[str, str | int] = {
     "model": "Llama 2 7B",
     "accelerator": "H200 SXM",
     "strategy": "ddp",
@@ -27,11 +27,11 @@ _ONE_NODE = {
 EXAMPLES = (
     Example(
         name="One node with an NVSwitch", given=_ONE_NODE,
-        notice="Eight GPUs share a batch, and keep 89 % of what one does: gradients travel under the backward, and little is left over.",
+        notice="Eight GPUs share a batch, and keep 89 % of what one does: gradients travel under the backward.",
     ),
     Example(
         name="The same node with PCIe alone", given=_ONE_NODE | {"topology": "pcie"},
-        notice="The same GPUs and the same batch keep 55 %: there are 842 ms of communication, and too little backward to hide them under.",
+        notice="The same GPUs and the same batch keep 55 %: 842 ms of communication, and less backward to hide them.",
     ),
     Example(
         name="A batch too small for its cluster",

@@ -39,11 +39,14 @@ class Machine:
     nic_bytes_per_second: float
     """Line rate of one GPU's share of its node's NICs."""
 
-    def group(self, ranks: int, *, stride: int) -> Group:
-        """``ranks`` GPUs, each ``stride`` GPUs after the one before it: so many of them share a node as fit."""
-        inside = max(1, min(ranks, self.gpus_per_node // stride))
+    def group(self, ranks: int, *, stride: int, groups: int = 1) -> Group:
+        """``ranks`` GPUs, each ``stride`` GPUs after the one before it; of ``groups`` such, one after the other, the one that
+        is spread over most nodes."""
+        span = ranks * stride
+        begins = {number * span % self.gpus_per_node for number in range(min(groups, self.gpus_per_node))}
+        nodes = max((begin + (ranks - 1) * stride) // self.gpus_per_node + 1 for begin in begins)
         return Group(
-            nodes=-(-ranks // inside), gpus_per_node=inside, busbw=self.gpu.busbw_bytes_per_second,
+            ranks=ranks, nodes=nodes, gpus_per_node=-(-ranks // nodes), busbw=self.gpu.busbw_bytes_per_second,
             nic=self.nic_bytes_per_second, hop=self.gpu.hop_seconds, nvls=self.gpu.nvls,
         )  # fmt: skip
 

@@ -94,6 +94,11 @@ def find_model(name: str) -> PlannedTransformer:
     )
 
 
+def canonical(name: str) -> str:
+    """How a known model's name is written; any other name as it is."""
+    return next((known for known in MODELS if _plain(known) == _plain(name)), name)
+
+
 def _plain(name: str) -> str:
     return "".join(letter for letter in name.lower() if letter.isalnum())
 

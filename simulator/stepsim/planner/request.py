@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from stepsim.accelerators import ACCELERATORS
-from stepsim.job import MOST_RANKS, Count, Job, Positive, load_job
+from stepsim.job import MOST_RANKS, Job, load_job
 from stepsim.planner.efficiency import matmul_efficiency
 from stepsim.planner.layout import ALIASES, Layout, LayoutError
 from stepsim.planner.machine import Machine, MachineError, linked
-from stepsim.planner.models import PlannedTransformer, UnknownModel, changed, find_model
+from stepsim.planner.models import PlannedTransformer, UnknownModel, canonical, changed, find_model
 
 DEFAULT_TOKENS_PER_GPU = 8_192
 BITS = 8
 GIGA = 1e9
 DIMENSIONS = ("parameters", "layers", "heads", "head_dim", "sequence", "vocabulary")
+
+
+Some = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class PlanError(ValueError):
@@ -43,22 +47,24 @@ class PlanRequest(BaseModel):
     gpus_per_node: Annotated[int, Field(ge=1, le=16)] = 8
     topology: Literal["nvswitch", "pcie"] | None = None
     """None: as the accelerator is sold."""
-    nics_per_node: Count | None = None
+    nics_per_node: Annotated[int, Field(ge=1, le=64)] | None = None
     """None: one for every GPU."""
-    nic_gbps: Positive = 400.0
+    nic_gbps: Annotated[float, Field(ge=0.1, le=100_000)] = 400.0
     """Gigabits per second."""
     matmul_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
     """Of the peak at the actual clock. None: as measured for the accelerator."""
 
-    strategy: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] = "zero3"
-    tp: Count = 1
-    pp: Count = 1
-    interleave: Count = 1
-    microbatch: Count | None = None
+    strategy: Annotated[
+        Literal["ddp", "zero1", "zero2", "zero3"], BeforeValidator(lambda name: ALIASES.get(name, name))
+    ] = "zero3"
+    tp: Some = 1
+    pp: Some = 1
+    interleave: Some = 1
+    microbatch: Some | None = None
     """Sequences. None: one in a pipeline, else all of a replica at once."""
-    global_batch: Count | None = None
+    global_batch: Some | None = None
     """Sequences of the job in a step."""
-    tokens_per_gpu: Count | None = None
+    tokens_per_gpu: Some | None = None
     """A replica has tp × pp times as many."""
     recompute: Literal["none", "selective", "full"] = "none"
     sequence_parallel: bool = False
@@ -75,6 +81,12 @@ class PlanRequest(BaseModel):
         if self.accelerator not in ACCELERATORS:
             raise ValueError(f"accelerator: unknown {self.accelerator!r}; there are {', '.join(ACCELERATORS)}")
         return self
+
+    @field_validator("model")
+    @classmethod
+    def _known_by(cls, name: str) -> str:
+        """As the model itself is written; one of one's own keeps its name."""
+        return canonical(name)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], job: Job | None = None) -> PlanRequest:
@@ -124,8 +136,8 @@ def resolve(request: PlanRequest, job: Job | None = None) -> Planned:
     Raises ``PlanError``.
     """
     try:
-        base = job or _fed(load_job())
-        model, machine = _model(request), _machine(request)
+        base = job or _fed()
+        model, machine = _whole(_model(request)), _machine(request)
         layout = _layout(request, model)
         layout.check(model, request.gpus_per_node)
     except (UnknownModel, MachineError, LayoutError) as error:
@@ -137,10 +149,12 @@ def resolve(request: PlanRequest, job: Job | None = None) -> Planned:
                    machine=machine)  # fmt: skip
 
 
-def _fed(job: Job) -> Job:
-    return job.model_copy(
-        update={"loader": job.loader.model_copy(update={"read_seconds": 1e-9, "decode_seconds": 0.0})}
-    )
+@cache
+def _fed() -> Job:
+    """A preset whose data is always ready."""
+    job = load_job()
+    loader = job.loader.model_copy(update={"read_seconds": 1e-9, "decode_seconds": 0.0})
+    return job.model_copy(update={"loader": loader})
 
 
 def _model(request: PlanRequest) -> PlannedTransformer:
@@ -157,6 +171,15 @@ def _model(request: PlanRequest) -> PlannedTransformer:
     return changed(named, **given)
 
 
+def _whole(model: PlannedTransformer) -> PlannedTransformer:
+    if model.layer_parameters <= 0:
+        embeddings = model.parameters - model.layer_parameters * model.layers
+        raise PlanError(
+            f"parameters: {model.parameters:g} are fewer than the embeddings' {embeddings:g}; nothing is left for layers"
+        )
+    return model
+
+
 def _machine(request: PlanRequest) -> Machine:
     nics = request.nics_per_node or request.gpus_per_node
     return Machine(
@@ -170,7 +193,7 @@ def _layout(request: PlanRequest, model: PlannedTransformer) -> Layout:
     tokens = _replica_tokens(request, model)
     return Layout(
         gpus=request.gpus, tp=request.tp, pp=request.pp, interleave=request.interleave,
-        strategy=ALIASES.get(request.strategy, request.strategy),
+        strategy=request.strategy,
         microbatches=_microbatches(request, model, tokens), tokens=tokens, recompute=request.recompute,
         sequence_parallel=request.sequence_parallel, fused_attention=request.fused_attention, overlap=request.overlap,
     )  # fmt: skip

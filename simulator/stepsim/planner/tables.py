@@ -7,6 +7,7 @@ from math import floor, log10
 from typing import Any
 
 from rich.console import RenderableType
+from rich.markup import escape
 from rich.table import Column, Table
 
 from stepsim.accelerators import GIB
@@ -42,7 +43,8 @@ def headline(answer: Mapping[str, Any]) -> str:
     now, machine = answer["prediction"], answer["machine"]
     shape = f"tp {now['tp']} × pp {now['pp']} × dp {now['dp']}, {answer['request']['strategy']}"
     return (
-        f"[bold]{answer['model']['name']}[/] on {now['gpus']:,} × {machine['accelerator']} ({machine['topology']}, {shape}): "
+        f"[bold]{escape(answer['model']['name'])}[/] on {now['gpus']:,} × {machine['accelerator']} "
+        f"({machine['topology']}, {shape}): "
         f"step {seconds(now['step_seconds'])}, {now['tokens_per_second']:,.0f} tokens/s, MFU {now['mfu_ratio']:.1%}"
     )
 

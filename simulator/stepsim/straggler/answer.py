@@ -172,7 +172,7 @@ def expected_slowest(question: Straggler) -> float:
     sigma = question.variability / 100
     if not sigma:
         return slowest
-    grid = np.linspace(QUICKEST * slowest, slowest * (1 + FARTHEST * sigma), POINTS)
+    grid = np.linspace(slowest * max(QUICKEST, 1 - FARTHEST * sigma), slowest * (1 + FARTHEST * sigma), POINTS)
     below = np.prod([_below(grid, mean, sigma * mean) ** count for mean, count in groups], axis=0)
     over = 1 - below
     return float(grid[0] + (over[1:] + over[:-1]).sum() / 2 * (grid[1] - grid[0]))

@@ -68,7 +68,7 @@ def calculate_straggler(
     else:
         Console(highlight=False).print(_shown(answer))
         if plot:
-            Console(highlight=False).print(f"\nThe picture is in {plot}")
+            Console(highlight=False).print(f"\nThe picture is in {plot}", markup=False)
 
 
 def _draw(answer: Answer, plot: Path) -> None:
@@ -92,7 +92,7 @@ def _numbers(answer: Answer) -> Table:
     """One draw beside what is expected over many."""
     table = Table(Column(""), Column("this draw", justify="right"), Column("expected", justify="right"), box=None)
     for label, shown, expected in rows(answer):
-        table.add_row(label, Text(shown, "bold"), expected)
+        table.add_row(Text(label), Text(shown, "bold"), expected)
     return table
 
 

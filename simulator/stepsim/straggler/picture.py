@@ -8,7 +8,7 @@ from stepsim.markup import Markup, tag
 from stepsim.straggler.answer import Answer, Bar
 from stepsim.straggler.curve import efficiency_by_size
 
-WIDTH, LEFT, RIGHT = 960, 90, 20
+WIDTH, LEFT, RIGHT = 960, 90, 34
 TOP, ROWS, CURVE, GAP = 70, 384, 170, 70
 PARTS = ("load", "compute", "waiting", "allreduce")
 STYLE = """

@@ -8,7 +8,7 @@ LINKS = {"busbw": 367e9, "nic": 50e9, "hop": 1.9e-6}
 
 
 def group(nodes, gpus_per_node, **changes):
-    return Group(nodes=nodes, gpus_per_node=gpus_per_node, **{**LINKS, **changes})
+    return Group(ranks=nodes * gpus_per_node, nodes=nodes, gpus_per_node=gpus_per_node, **{**LINKS, **changes})
 
 
 def test_a_large_gather_reaches_the_measured_bus_bandwidth():

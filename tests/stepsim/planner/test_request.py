@@ -39,7 +39,10 @@ from stepsim.planner.request import PlanError, PlanRequest, resolve
         ({"accelerator": "H1000"}, "accelerator: unknown 'H1000'; there are A100 SXM"),
         ({"heads": "64"}, "parameters: needed beside heads"),
         ({"nic_gbps": "inf"}, "nic_gbps: .*finite"),
-        ({"strategy": "zero4"}, "strategy: .*'zero3' or 'fsdp', got 'zero4'"),
+        ({"nic_gbps": "1e300"}, "nic_gbps: .*less than or equal to 100000"),
+        ({"nics_per_node": "1" + 400 * "0"}, "nics_per_node: "),
+        ({"parameters": "4e8"}, r"parameters: 4e\+08 are fewer than the embeddings. 1.05"),
+        ({"strategy": "zero4"}, "strategy: .*'zero2' or 'zero3', got 'zero4'"),
     ],
 )
 def test_a_bad_question_is_answered_with_its_field(given, said):
@@ -102,3 +105,9 @@ def test_matmuls_reach_a_share_of_the_best_that_was_measured():
     assert matmul_efficiency(ACCELERATORS["RTX 4090"], kernels) == kernels.matmul_efficiency
     assert matmul_efficiency(ACCELERATORS["H100 SXM"], kernels) == pytest.approx(0.80, abs=0.02)
     assert matmul_efficiency(ACCELERATORS["A100 SXM"], kernels) == pytest.approx(0.97, abs=0.02)
+
+
+def test_a_request_says_what_was_understood():
+    """Whatever the spelling: the page's fields show it."""
+    request = PlanRequest.of({"model": "gpt3-175b", "strategy": "fsdp"})
+    assert (request.model, request.strategy) == ("GPT-3 175B", "zero3")

@@ -1,4 +1,4 @@
-"""The console: what a viewer costs the simulator of 1,024 ranks, and whether twenty of them slow it."""
+"""The lab's pages: what a console's viewer costs the simulator of 1,024 ranks, whether twenty slow it, how long a plan takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import requests
 
-from results import Result
+from results import Result, timed
+from stepsim.planner.answer import predict_from
 from stepsim.serving import free_port
 
 VIEWERS = 20
@@ -79,6 +80,7 @@ def _with_viewers(url: str, pid: int, count: int) -> Taken:
 
 def _view(url: str, ended: threading.Event) -> None:
     with requests.get(f"{url}/events", stream=True, timeout=10) as answer:
+        answer.raise_for_status()
         for _ in answer.iter_content(65_536):
             if ended.is_set():
                 return
@@ -99,4 +101,12 @@ def _steps(url: str) -> float:
     return float(found.group(1)) if found else 0.0
 
 
-MEASUREMENTS = (viewers,)
+def planner() -> Iterator[Result]:
+    """What the planner's page waits for."""
+    query = {"max_gpus": "4096", "strategy": "ddp"}
+    predict_from(query)
+    seconds = min(timed(lambda: predict_from(query)) for _ in range(5))
+    yield Result(name="a plan with its curve to 4,096 GPUs", value=seconds, unit="s", target=0.15, better="lower")
+
+
+MEASUREMENTS = (viewers, planner)
