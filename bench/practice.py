@@ -16,11 +16,11 @@ from stepsim.practice.preview import preview
 from stepsim.practice.rule_file import RuleFile, load_rules
 from stepsim.practice.scenario import Scenario, draw_scenario
 
-SEEDS = [1, 2, 3]
+SEEDS = [1, 2, 3, 4]
 
 
 def practice() -> Iterator[Result]:
-    """16 ranks for 24 hours, as three seeds of eight: simulated, previewed and graded."""
+    """16 ranks for 24 hours, as four seeds of six, which come out even on two cores: simulated, previewed and graded."""
     drill = _drill()
     scenarios = [draw_scenario(drill, seed) for seed in SEEDS]
     hours = sum(scenario.seconds for scenario in scenarios) / 3600
