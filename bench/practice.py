@@ -52,7 +52,7 @@ def _made(scenario: Scenario, rules: RuleFile, data: Path) -> None:
 def _drill() -> Drill:
     told = find_drill("straggler").model_dump(by_alias=True)
     return Drill.model_validate(
-        {**told, "ranks": 16, "quiet_hours": 22, "scrape": 15.0, "eval": 30.0, "seeds": {"practice": SEEDS}}
+        {**told, "ranks": 16, "quiet_hours": 16, "scrape": 15.0, "eval": 30.0, "seeds": {"practice": SEEDS}}
     )
 
 
