@@ -40,7 +40,13 @@ def start(
     if rank is not None and node is not None:
         raise _fail("give --rank or --node, not both", 2)
     target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
-    request = {"fault": fault, "target": target, "severity": _number(severity), "ramp": ramp, "duration": duration}
+    request = {
+        "fault": fault,
+        "target": target,
+        "severity": _number(severity),
+        "ramp": _number(ramp),
+        "duration": _number(duration),
+    }
     wanted = {key: value for key, value in request.items() if value is not None}
     started = call("POST", "/faults", url, port, json=wanted)
     _print(started, as_json, f"started {_sentence(started)}. Stop it: stepscope fault stop {started['id']}")

@@ -24,8 +24,29 @@ def test_what_does_not_fit_is_said_with_what_would(opened):
     page = opened("/plan")
     page.get_by_role("button", name="70 B: does it fit?").click()
     expect(page.locator("#fits")).to_contain_text("It does not fit")
-    expect(page.locator("#fits")).to_contain_text("It would with --strategy zero3")
     expect(page.locator("#memory")).to_contain_text("131 GiB")
+    page.get_by_role("button", name="strategy zero3 and recompute full").click()
+    expect(page.locator("#fits")).to_contain_text("It fits")
+    expect(page.locator("#recompute")).to_have_value("full")
+
+
+def test_an_address_that_makes_no_sense_leads_back_to_one_that_does(opened):
+    """The fields and the plans to begin with are there, and what was wrong is said."""
+    page = opened("/plan?gpus=abc", tolerated="status of 422")
+    expect(page.locator("#error")).to_contain_text("Gpus: ")
+    expect(page.locator("#gpus")).to_have_attribute("aria-invalid", "true")
+    expect(page.locator("#model")).to_have_value("Llama 3 8B")
+    page.get_by_role("button", name="One node with an NVSwitch").click()
+    expect(page.locator("#error")).to_be_empty()
+    expect(page.locator("#plan-shape")).to_contain_text("Llama 2 7B")
+
+
+def test_what_has_no_field_is_named_and_can_be_dropped(opened):
+    """A sequence length, from an example."""
+    page = opened("/plan?sequence=2048")
+    page.get_by_role("button", name="also asked: sequence=2048").click()
+    expect(page.locator("#also button")).to_have_count(0)
+    assert page.url.endswith("/plan")
 
 
 def test_the_knee_is_named_and_its_numbers_are_in_the_table(opened):

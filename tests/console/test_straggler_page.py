@@ -70,11 +70,14 @@ def test_money_only_with_a_price(opened):
     page.locator("#currency").fill("EUR")
     expect(page.locator("#numbers")).to_contain_text("Lost EUR in 30 days")
     assert numbers(page)["Lost EUR in 30 days"] == ["22,001", "22,001"]
+    page.get_by_role("button", name="The same among 1,024").click()
+    expect(page.locator("#numbers")).to_contain_text("352,017")
+    expect(page.locator("#notice")).to_contain_text("sixteen times as much")
 
 
 def test_nonsense_is_said_to_be_some(opened):
     """And the last good answer stays."""
     page = opened("/straggler", tolerated="status of 422")
     page.locator("#slow_gpus").fill("65")
-    expect(page.locator("#error")).to_contain_text("slow_gpus is 65, and there are 64 GPUs")
+    expect(page.locator("#error")).to_contain_text("Slow_gpus is 65, and there are 64 GPUs")
     expect(page.locator("#numbers")).to_contain_text("76.127 %")

@@ -320,7 +320,7 @@ def test_another_word_is_refused_by_both_commands(command):
 @pytest.mark.parametrize("pace", ["accelerated", None])
 def test_the_lab_passes_the_pace_on(tmp_path, pace):
     """To the simulator that it starts; compose does so by the environment."""
-    lab = Mock(ports={"simulator": 8000}, folder=tmp_path)
+    lab = Mock(ports={"simulator": 8000, "prometheus": 9090, "alertmanager": 9093}, folder=tmp_path)
     SimulatedLab(preset="node", job_file=None, seed=0, grafana_port=3000, with_history=False, incidents=pace).start(lab)
     words = [str(word) for word in lab.start.call_args.args[1]]
     assert ("--incidents" in words) == bool(pace)

@@ -16,7 +16,7 @@ export class AllReduce {
     byId("close-allreduce").onclick = () => byId("allreduce-dialog").close();
     byId("allreduce-dialog").onclose = () => this.play(false);
     byId("allreduce-kind").onchange = () => this.begin();
-    byId("allreduce-gpus").oninput = () => this.begin();
+    byId("allreduce-gpus").onchange = () => this.begin();
     byId("allreduce-play").onclick = () => this.play(!this.playing);
     byId("allreduce-step").onclick = () => this.single();
     byId("allreduce-again").onclick = () => this.begin();
@@ -37,6 +37,7 @@ export class AllReduce {
 
   begin() {
     this.n = Math.max(2, Math.min(16, Math.round(Number(byId("allreduce-gpus").value)) || 8));
+    byId("allreduce-gpus").value = this.n;
     this.steps = (byId("allreduce-kind").value === "ring" ? ring : tree)(this.n);
     this.held = start(this.n);
     this.done = 0;
@@ -87,10 +88,10 @@ export class AllReduce {
 
   /** GPUs on a circle for the ring, on a line for the tree. */
   place(gpu, width, height) {
-    const size = Math.min(84, 0.82 * (byId("allreduce-kind").value === "ring" ? (Math.PI * (height - 90)) / this.n : width / this.n));
+    const size = Math.min(84, 0.82 * (byId("allreduce-kind").value === "ring" ? (1.15 * Math.PI * (height - 90)) / this.n : width / this.n));
     if (byId("allreduce-kind").value === "ring") {
       const angle = (2 * Math.PI * gpu) / this.n - Math.PI / 2;
-      return { x: width / 2 + Math.cos(angle) * Math.min(width / 2 - 60, 1.5 * (height / 2 - 55)), y: height / 2 + Math.sin(angle) * (height / 2 - 55), size };
+      return { x: width / 2 + Math.cos(angle) * Math.min(width / 2 - 60, 2.4 * (height / 2 - 55)), y: height / 2 + Math.sin(angle) * (height / 2 - 55), size };
     }
     let level = 0;
     while (gpu && gpu % 2 ** (level + 1) === 0) level += 1;

@@ -5,9 +5,11 @@ import { byId, element, redraw } from "./dom.js";
 const PATIENCE_MS = 60;
 
 export class Calculator {
-  /** ``fields``: name, label and how each is entered. ``draw`` gets what ``path`` answers to the page's query. */
+  /** ``fields``: name, label and how each is entered; those that are ``kept`` are no part of an experiment. ``draw`` gets what
+   * ``path`` answers to the page's query. */
   constructor({ path, fields, draw }) {
-    Object.assign(this, { path, fields, drawAnswer: draw, asked: 0, timer: null, inputs: {} });
+    const kept = fields.filter((field) => field.kept).map((field) => field.name);
+    Object.assign(this, { path, fields, kept, drawAnswer: draw, asked: 0, timer: null, inputs: {} });
     byId("inputs").append(...fields.map((field) => this.field(field)));
     byId("inputs").onsubmit = (event) => event.preventDefault();
     window.addEventListener("popstate", () => this.read());
@@ -52,8 +54,17 @@ export class Calculator {
 
   /** Another question altogether, such as an experiment's. */
   go(values) {
-    const query = new URLSearchParams(values);
+    const kept = [...new URLSearchParams(location.search)].filter(([name]) => this.kept.includes(name));
+    const query = new URLSearchParams([...Object.entries(values), ...kept]);
     history.pushState(null, "", query.size ? `?${query}` : location.pathname);
+    this.read();
+  }
+
+  /** The same question with some fields changed. */
+  also(values) {
+    const query = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries(values)) query.set(name, value);
+    history.pushState(null, "", `?${query}`);
     this.read();
   }
 
@@ -70,15 +81,28 @@ export class Calculator {
       const response = await fetch(`${this.path}${location.search}`);
       answer = await response.json();
       if (number !== this.asked) return; // a later question is on its way
-      byId("error").textContent = response.ok ? "" : answer.error;
-      if (!response.ok) return;
+      this.tell(response.ok ? "" : `${answer.error}.`);
+      if (!response.ok) answer = this.answer ? null : await (await fetch(this.path)).json(); // the usual ones, to begin with
     } catch {
-      if (number === this.asked) byId("error").textContent = "The lab does not answer: these numbers are the last ones it gave.";
+      if (number === this.asked) this.tell("The lab does not answer.");
       return;
     }
+    if (answer) this.show(answer);
+  }
+
+  /** What is wrong with what was asked; the numbers are then of something else, and look it. */
+  tell(wrong) {
+    const others = this.answer ? "The numbers are those of the last question that made sense." : "The numbers are the usual ones.";
+    byId("error").textContent = wrong && `${wrong[0].toUpperCase()}${wrong.slice(1)} ${others}`;
+    document.querySelector("main").classList.toggle("stale", Boolean(wrong));
+    for (const [name, input] of Object.entries(this.inputs)) input.setAttribute("aria-invalid", wrong.startsWith(`${name}:`));
+  }
+
+  show(answer) {
     this.answer = answer;
     const hidden = [...new URLSearchParams(location.search)].filter(([name]) => !this.inputs[name]);
-    byId("also").textContent = hidden.length ? `Also asked: ${hidden.map((pair) => pair.join("=")).join(", ")}.` : "";
+    redraw(byId("also"), hidden, () => hidden.map(([name, value]) =>
+      element("button", { type: "button", onclick: () => this.changed({ name }, "") }, `also asked: ${name}=${value} ✕`)));
     this.offer(answer.experiments);
     for (const field of this.fields) this.fill(field, answer.question[field.name]);
     this.drawAnswer(answer);
@@ -86,8 +110,8 @@ export class Calculator {
 
   /** Questions to begin with, and what to notice in the one that is asked. */
   offer(experiments) {
-    const asked = query(new URLSearchParams(location.search));
-    const chosen = experiments.find((one) => query(one.question) === asked);
+    const asked = query([...new URLSearchParams(location.search)].filter(([name]) => !this.kept.includes(name)));
+    const chosen = experiments.find((one) => query(Object.entries(one.question)) === asked);
     byId("notice").textContent = chosen?.notice ?? "Choose one, or change anything. The address of this page holds all of it.";
     redraw(byId("experiments"), [experiments, chosen?.name], () => experiments.map((one) =>
       element("button", { type: "button", "aria-pressed": one === chosen, onclick: () => this.go(one.question) }, one.name)));
@@ -100,7 +124,7 @@ export class Calculator {
   }
 
   place(field, value) {
-    const slider = this.inputs[field.name].slider;
+    const slider = this.inputs[field.name]?.slider;
     if (!slider || document.activeElement === slider) return;
     slider.value = Math.round(steps(field) * shareOf(field, Number(value)));
     slider.setAttribute("aria-valuetext", value);

@@ -6,6 +6,8 @@ import { byId, colour, percent, phaseText, targetText } from "./dom.js";
 const SECONDS = 600;
 const PHASES = ["forward", "backward", "optimizer", "allreduce", "h2d", "data_wait", "checkpoint", "other"];
 const HEIGHT = 170;
+const NAME_ROWS = 2;
+const NAME_HEIGHT = 15;
 
 const ratio = (value) => percent(value, 1);
 
@@ -13,6 +15,7 @@ const ratio = (value) => percent(value, 1);
 const CHARTS = [
   {
     id: "mirage",
+    names: true,
     rows: (trace) => [trace.map((point) => point.utilization), trace.map((point) => point.mfu)],
     lines: () => [
       { label: "GPU utilization", stroke: colour("util"), width: 2 },
@@ -35,7 +38,9 @@ const CHARTS = [
     id: "norm",
     rows: (trace) => [trace.map((point) => (typeof point.gradient_norm === "number" ? point.gradient_norm : null))],
     lines: () => [{ label: "gradient norm", stroke: colour("text"), width: 1.6 }],
-    scale: { distr: 3, range: (_, low, high) => [Math.min(0.1, low ?? 0.1), Math.max(1, high ?? 1) * 1.3] },
+    // It leaves the picture on its way to infinity: the decades before are what there is to see.
+    scale: { distr: 3, range: (_, low, high) => [Math.min(0.1, Math.max(1e-4, low ?? 0.1)), Math.min(1e6, Math.max(1, high ?? 1) * 1.3)] },
+    mark: (mark) => (isDecade(mark) ? short(mark) : ""),
     value: (value) => (value === null || value === undefined ? "–" : value.toPrecision(3)),
   },
 ];
@@ -46,7 +51,7 @@ export class Charts {
     this.faults = [];
     this.charts = [];
     window.addEventListener("theme", () => this.build());
-    new ResizeObserver(() => this.charts.forEach((chart) => chart.setSize({ width: chart.root.parentElement.clientWidth, height: HEIGHT })))
+    new ResizeObserver(() => this.charts.forEach((chart) => chart.setSize({ width: chart.root.parentElement.clientWidth, height: chart.height })))
       .observe(byId("charts"));
   }
 
@@ -91,17 +96,18 @@ export class Charts {
     };
     return {
       width: target.clientWidth,
-      height: HEIGHT,
+      height: HEIGHT + (chart.names ? (NAME_ROWS + 1) * NAME_HEIGHT : 0),
       cursor: { sync: { key: "console" }, points: { size: 6 }, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { x: { time: true, range: () => [this.now - SECONDS, this.now] }, y: chart.scale },
       axes: [
         { ...axis, values: (_, marks) => marks.map((mark) => ago(this.now - mark)), splits: () => [600, 480, 360, 240, 120, 0].map((back) => this.now - back) },
-        { ...axis, size: 54, values: (_, marks) => marks.map((mark) => (mark === null ? "" : chart.id === "norm" ? String(mark) : `${Math.round(100 * mark)} %`)) },
+        { ...axis, ...(chart.mark && { grid: { ...axis.grid, filter: decades }, ticks: { ...axis.ticks, filter: decades } }), size: 54, values: (_, marks) => marks.map((mark) => (mark === null ? "" : chart.mark ? chart.mark(mark) : `${Math.round(100 * mark)} %`)) },
       ],
       series: [{ label: "time" }, ...chart.lines().map((line) => ({ ...line, value, points: { show: false }, spanGaps: false }))],
       bands: chart.bands?.() ?? [],
-      hooks: { drawClear: [(made) => this.shade(made)], draw: [(made) => this.name(made)] },
+      padding: [chart.names ? (NAME_ROWS + 1) * NAME_HEIGHT + 4 : 8, 12, 0, 0],
+      hooks: { drawClear: [(made) => this.shade(made)], draw: [(made) => (chart.names ? this.name(made) : this.edge(made)), (made) => chart.id === "norm" && this.lost(made)] },
     };
   }
 
@@ -115,31 +121,58 @@ export class Charts {
     for (const [, begins, ends] of this.spans(chart)) chart.ctx.fillRect(begins, chart.bbox.top, ends - begins, chart.bbox.height);
   }
 
-  /** Of each fault, beneath one another where they begin at about the same time. */
+  /** Where the critical path fills the picture, shading cannot be seen: a line along its upper edge can. */
+  edge(chart) {
+    chart.ctx.fillStyle = colour("danger");
+    for (const [, begins, ends] of this.spans(chart)) chart.ctx.fillRect(begins, chart.bbox.top - 3, ends - begins, 3);
+  }
+
+  /** The faults' names, in a strip above the picture; what was started twice is named once. */
   name(chart) {
     const { ctx } = chart;
-    const size = 11 * (window.devicePixelRatio || 1);
-    const ends = [];
+    const ratio = window.devicePixelRatio || 1;
+    const rows = Array.from({ length: NAME_ROWS }, () => chart.bbox.left);
+    this.edge(chart);
     ctx.save();
-    ctx.font = `${size}px system-ui, sans-serif`;
+    ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textAlign = "left";
-    for (const [fault, begins] of this.spans(chart).sort((a, b) => a[1] - b[1])) {
-      const text = `${fault.fault}, ${targetText(fault.target)}`;
+    ctx.fillStyle = colour("danger");
+    const named = new Map(this.spans(chart).sort((a, b) => a[1] - b[1]).map(([fault, begins]) => [`${fault.fault}, ${targetText(fault.target)}`, begins]));
+    let left = 0;
+    for (const [text, begins] of named) {
       const width = ctx.measureText(text).width;
-      const x = Math.min(begins + 3, chart.bbox.left + chart.bbox.width - width - 2);
-      const line = ends.findIndex((end) => end < x);
-      const row = line < 0 ? ends.length : line;
-      ends[row] = x + width + 6;
-      const y = chart.bbox.top + (row + 1) * (size + 3);
-      ctx.fillStyle = colour("card");
-      ctx.globalAlpha = 0.75;
-      ctx.fillRect(x - 2, y - size, width + 4, size + 3);
-      ctx.globalAlpha = 1;
-      ctx.fillStyle = colour("danger");
-      ctx.fillText(text, x, y);
+      const x = Math.min(begins, chart.bbox.left + chart.bbox.width - width);
+      const row = rows.findIndex((end) => end <= x);
+      if (row < 0) {
+        left += 1;
+        continue;
+      }
+      rows[row] = x + width + 10 * ratio;
+      ctx.fillText(text, x, chart.bbox.top - (5 + row * NAME_HEIGHT) * ratio);
     }
+    if (left) {
+      ctx.textAlign = "right";
+      ctx.fillText(`and ${left} more`, chart.bbox.left + chart.bbox.width, chart.bbox.top - (5 + NAME_ROWS * NAME_HEIGHT) * ratio + 2);
+    }
+    ctx.restore();
+  }
+
+  /** Where the gradient is no number any more. */
+  lost(chart) {
+    const from = this.trace.findLastIndex((point) => typeof point.gradient_norm === "number") + 1;
+    if (from === 0 || from === this.trace.length || this.trace[from].gradient_norm === null) return;
+    const { ctx } = chart;
+    const x = chart.valToPos(this.trace[from].time, "x", true);
+    ctx.save();
+    ctx.fillStyle = colour("danger");
+    ctx.font = `${12 * (window.devicePixelRatio || 1)}px system-ui, sans-serif`;
+    ctx.textAlign = x > chart.bbox.left + 0.6 * chart.bbox.width ? "right" : "left";
+    ctx.fillText(` ${this.trace[from].gradient_norm} from here `, x, chart.bbox.top + chart.bbox.height / 2);
     ctx.restore();
   }
 }
 
+const isDecade = (mark) => Math.abs(Math.log10(mark) - Math.round(Math.log10(mark))) < 1e-9;
+const decades = (_, marks) => marks.map((mark) => (isDecade(mark) ? mark : null));
+const short = (value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${value / 1000}k` : String(value));
 const ago = (seconds) => (seconds < 5 ? "now" : seconds < 60 ? `−${Math.round(seconds)} s` : `−${Math.round(seconds / 60)} min`);

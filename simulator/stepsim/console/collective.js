@@ -15,7 +15,8 @@ export function ring(n) {
   });
 }
 
-/** Binary tree: up to the root and down again, 2·log2(n) steps for the last piece; every GPU sends all of the data. */
+/** One binomial tree: up to the root and down again, in 2·⌈log2 n⌉ steps. The root sends all of the data in each step down; NCCL
+ * has two trees that share it out. */
 export function tree(n) {
   const pieces = Array.from({ length: n }, (_, piece) => piece);
   const levels = [];

@@ -2,7 +2,7 @@
 
 import { AllReduce } from "./allreduce.js";
 import { Charts } from "./charts.js";
-import { drawAlerts, drawDiagnosis, reading } from "./diagnosis.js";
+import { drawAlerts, drawDiagnosis, reading, standing } from "./diagnosis.js";
 import { byId, clockTime, duration, element, percent, redraw } from "./dom.js";
 import { Faults } from "./faults.js";
 import { beginPractice, drawDrill } from "./practice.js";
@@ -44,11 +44,10 @@ function draw(state) {
 
 /** Announced once; how long it is by now is no news. */
 function drawStandstill(state) {
-  const still = state.lap_ended === null ? 0 : state.now - state.lap_ended;
-  const stands = still > Math.max(5, 4 * (state.step_seconds ?? 0));
-  const text = stands ? "No step ends any more." : "";
+  const still = standing(state);
+  const text = still !== null ? "No step ends any more." : "";
   if (byId("standstill").textContent !== text) byId("standstill").textContent = text;
-  byId("standstill-for").textContent = stands ? `The last one did ${still.toFixed(0)} s ago.` : "";
+  byId("standstill-for").textContent = still !== null ? `The last one did ${still.toFixed(0)} s ago.` : "";
 }
 
 const handlers = {

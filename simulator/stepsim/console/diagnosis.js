@@ -4,10 +4,17 @@ import { byId, capital, clockTime, element, number, percent, phaseText, redraw, 
 
 const opened = new Set(); // whose evidence is being read
 
+/** For how many seconds no step has ended, where that is unusual; else null. */
+export function standing(state) {
+  const still = state.lap_ended === null ? 0 : state.now - state.lap_ended;
+  return still > Math.max(5, 4 * (state.step_seconds ?? 0)) ? still : null;
+}
+
 /** What the last half minute shows, without Prometheus. */
 export function reading(state) {
   if (typeof state.loss === "string") return "The loss is not a number: nothing that follows is of use.";
-  if (!state.critical_path) return state.lap_ended === null ? "Not enough steps yet." : "No step ends any more: all wait for one that does not arrive.";
+  if (standing(state) !== null) return "No step ends any more: all wait for one that does not arrive.";
+  if (!state.critical_path) return "Not enough steps yet.";
   const { culprit } = state;
   if (culprit) {
     const who = "rank" in culprit ? `Rank ${culprit.rank}` : culprit.node;

@@ -9,6 +9,11 @@ export class Faults {
     this.opened = null;
     this.secret = false;
     byId("fault-filter").oninput = () => this.list();
+    byId("fault-filter").onkeydown = (event) => {
+      if (event.key !== "Escape") return;
+      event.target.value = "";
+      this.list();
+    };
     byId("stop-all").onclick = () => change("DELETE", "/faults");
   }
 
@@ -35,8 +40,8 @@ export class Faults {
   }
 
   list() {
-    const wanted = byId("fault-filter").value.trim().toLowerCase().replaceAll(" ", "_");
-    const found = this.catalogue.filter((fault) => `${fault.name} ${fault.description.toLowerCase().replaceAll(" ", "_")}`.includes(wanted));
+    const words = byId("fault-filter").value.toLowerCase().split(/[\s_]+/);
+    const found = this.catalogue.filter((fault) => words.every((word) => `${fault.name} ${fault.description}`.toLowerCase().includes(word)));
     redraw(byId("fault-list"), [this.opened, found.map((fault) => fault.name)], () => found.map((fault) => this.entry(fault)));
   }
 
@@ -73,7 +78,7 @@ export class Faults {
       fault: fault.name, severity: chosen(), target: JSON.parse(target.value),
       ...(ramp.value && { ramp: ramp.value }), ...(lasts.value && { duration: lasts.value }),
     });
-    const single = severity.low === severity.high;
+    const single = severity.mild === severity.severe;
     return element("form", { className: "form", onsubmit: (event) => { event.preventDefault(); change("POST", "/faults", request()); } },
       element("p", {}, fault.description),
       element("label", { htmlFor: id("target") }, "Strikes"), target,

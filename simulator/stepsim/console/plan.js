@@ -62,9 +62,14 @@ function drawNumbers({ prediction, remedies, model, machine }) {
   const over = prediction.memory_bytes.total - prediction.memory_available_bytes;
   byId("fits").textContent = prediction.fits
     ? `It fits: ${gib(-over)} of ${gib(prediction.memory_available_bytes)} are left.`
-    : `It does not fit: ${gib(over)} too much. ${remedies.length ? `It would with ${remedies.join(" or ")}.` : "No two of sharding, recomputation, tensor and pipeline parallelism make it fit: take more GPUs."}`;
+    : `It does not fit: ${gib(over)} too much. ${remedies.length ? "It would with" : "No two of sharding, recomputation, tensor and pipeline parallelism make it fit: take more GPUs."}`;
   byId("fits").classList.toggle("error", !prediction.fits);
+  redraw(byId("remedies"), remedies, () => remedies.map((one) => element("button", { type: "button", onclick: () => calculator.also(changes(one)) }, said(one))));
 }
+
+/** A remedy is written as options of the command: here it sets fields. */
+const changes = (remedy) => Object.fromEntries([...remedy.matchAll(/--(\S+) (\S+)/g)].map(([, name, value]) => [name.replaceAll("-", "_"), value]));
+const said = (remedy) => Object.entries(changes(remedy)).map((pair) => pair.join(" ")).join(" and ");
 
 function drawStack(id, parts, values, total, text) {
   const shown = parts.filter(([name]) => values[name] > total * 5e-4);

@@ -13,9 +13,9 @@ const FIELDS = [
   { name: "slow_gpus", label: "Slow GPUs", kind: "range", min: 0, max: 16 },
   { name: "slow_speed", label: "Their speed, %", kind: "range", min: 20, max: 100 },
   { name: "variability", label: "Variability of all, %", kind: "range", min: 0, max: 20, step: 0.5 },
-  { name: "seed", label: "Draw number", kind: "number", min: 0, step: 1 },
-  { name: "price", label: "Price of a GPU-hour", kind: "number", min: 0 },
-  { name: "currency", label: "Currency", kind: "text" },
+  { name: "seed", label: "Draw number", kind: "number", min: 0, step: 1, kept: true },
+  { name: "price", label: "Price of a GPU-hour", kind: "number", min: 0, kept: true },
+  { name: "currency", label: "Currency", kind: "text", kept: true },
 ];
 const PARTS = ["load", "compute", "waiting", "allreduce"];
 const BARS_HEIGHT = 330;
@@ -50,7 +50,7 @@ function drawShares(answer) {
 
 function drawBars({ question, answer, bars }) {
   const { context, width, height } = surface(byId("bars"), BARS_HEIGHT);
-  const left = 78;
+  const left = 98;
   const x = (seconds) => left + (seconds / answer.step_seconds) * (width - left - 8);
   const row = (height - 24) / bars.length;
   const fill = { load: colour("load"), compute: colour("compute"), waiting: hatching(context), allreduce: colour("allreduce") };
@@ -67,7 +67,8 @@ function drawBars({ question, answer, bars }) {
   context.fillStyle = colour("dim");
   context.textAlign = "right";
   const names = [0, Math.floor(bars.length / 2), bars.length - 1];
-  for (const index of new Set(names)) context.fillText(`GPU ${bars[index].first}`, left - 6, Math.max(12, Math.min(height - 26, (index + 0.5) * row + 4)));
+  const named = (bar) => (bar.first === bar.last ? `GPU ${bar.first}` : `${bar.first}–${bar.last}`);
+  for (const index of new Set(names)) context.fillText(named(bars[index]), left - 6, Math.max(12, Math.min(height - 26, (index + 0.5) * row + 4)));
   context.textAlign = "left";
   context.fillText("0", left, height - 6);
   context.textAlign = "right";
@@ -81,20 +82,21 @@ function drawSizes({ question, answer, sizes }) {
   const target = byId("sizes");
   chart?.destroy();
   const at = sizes.map((size) => size.gpus);
+  const first = Math.min(at[0], question.gpus);
   const axis = { stroke: colour("dim"), grid: { stroke: colour("edge"), width: 1 }, ticks: { stroke: colour("edge"), width: 1 } };
   chart = new uPlot({
     width: target.clientWidth,
     height: 210,
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
-    scales: { x: { time: false, distr: 3, log: 2, range: [at[0], Math.max(at.at(-1), 16)] }, y: { range: [0, 1] } },
+    scales: { x: { time: false, distr: 3, log: 2, range: [first, Math.max(at.at(-1), 16)] }, y: { range: [0, 1] } },
     axes: [{ ...axis, splits: () => at, values: (_, marks) => marks.map((gpus) => (gpus >= 1024 ? `${gpus / 1024}k` : gpus)), label: "GPUs", labelSize: 20 },
       { ...axis, size: 54, values: (_, marks) => marks.map((mark) => `${Math.round(100 * mark)} %`) }],
     series: [{}, { stroke: colour("accent"), width: 2, points: { show: true, size: 6 } }],
     hooks: { draw: [(made) => {
       made.ctx.fillStyle = colour("slow");
       made.ctx.beginPath();
-      made.ctx.arc(made.valToPos(Math.max(at[0], question.gpus), "x", true), made.valToPos(answer.efficiency_expected, "y", true), 6 * devicePixelRatio, 0, 7);
+      made.ctx.arc(made.valToPos(question.gpus, "x", true), made.valToPos(answer.efficiency_expected, "y", true), 6 * devicePixelRatio, 0, 7);
       made.ctx.fill();
     }] },
   }, [at, sizes.map((size) => size.efficiency)], target);

@@ -19,8 +19,8 @@ EXPERIMENTS = (
     Experiment(
         name="One slow GPU among 64",
         question=Straggler(),
-        notice="One GPU at 70 % takes 24 % of all 64, 367 GPU-hours a day. Displayed utilization goes up, as waiting counts: it is "
-        "useful compute that falls.",
+        notice="One GPU at 70 % costs 24 % of the time of all 64: 367 GPU-hours a day. Displayed utilization goes up, as waiting "
+        "counts: it is useful compute that falls.",
     ),
     Experiment(
         name="The same among 1,024",
