@@ -111,6 +111,7 @@ def test_pause_single_steps_and_keys(opened):
     page = opened()
     expect(page.locator("#step-told")).to_contain_text("Step ")
     page.wait_for_timeout(3000)
+    expect(page.locator("#back")).to_be_enabled()
     page.keyboard.press("Space")
     expect(page.locator("#pause")).to_have_text("Play")
     held = step_number(page)
@@ -259,7 +260,7 @@ def test_what_is_held_stays_and_its_numbers_are_of_it(opened):
     """A row that is pointed at shows the step that is on the picture, also after a step back."""
     page = opened()
     expect(page.locator("#step-told")).to_contain_text("Step ")
-    page.wait_for_timeout(2000)
+    expect(page.locator("#back")).to_be_enabled()
     page.keyboard.press("Space")
     page.locator("#step").focus()
     page.keyboard.press("ArrowDown")

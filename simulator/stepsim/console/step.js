@@ -6,6 +6,8 @@ import { told, understood, whose } from "./lap.js";
 const KEPT = 300;
 const MOST_KEPT = 1200; // while the picture is held
 const LEAST_HEIGHT = 170;
+const RECENT = 30;
+const LONGEST = 3; // usual laps that a longer one takes to be drawn
 const ROW = 15;
 const TOP = 22;
 const AHEAD = 0.22; // how visible that is which is still to come
@@ -99,9 +101,16 @@ export class StepView {
     requestAnimationFrame((next) => this.run(next, now));
     if (!this.lap || this.paused) return;
     if (this.playhead < this.lap.total) {
-      this.playhead = Math.min(this.lap.total, this.playhead + (now - before) / this.slower);
+      this.playhead = Math.min(this.lap.total, this.playhead + (now - before) * this.pace());
       this.draw();
     } else if (this.index < this.laps.length - 1 && (!still.matches || now - this.shownSince > 1000)) this.show(this.laps.length - 1);
+  }
+
+  /** Milliseconds of the lap in one of ours. One that is far longer than usual is not waited for as long as it was. */
+  pace() {
+    const totals = this.laps.slice(-RECENT).map((lap) => lap.total).sort((a, b) => a - b);
+    const usual = totals[Math.floor(totals.length / 2)];
+    return Math.max(1, this.lap.total / (LONGEST * usual)) / this.slower;
   }
 
   repaint() {
