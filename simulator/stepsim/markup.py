@@ -8,7 +8,6 @@ from html import escape
 from markdown_it import MarkdownIt
 
 EMPTY = ("br", "circle", "line", "link", "meta", "path", "polygon", "rect")
-LINES = {ord("\n"): "\n", ord("\t"): "    "}
 
 
 class Markup(str):

@@ -21,7 +21,7 @@ from stepsim.planner.request import PlanError
 from stepsim.straggler import Straggler, StragglerError, solve
 from stepsim.straggler.page import page_of
 
-FOLDER = Path(__file__).parent / "console"
+FOLDER = Path(__file__).resolve().parent / "console"
 PAGES = {"/": "index.html", "/straggler": "straggler.html", "/plan": "plan.html"}
 TYPES = {
     ".html": "text/html",
@@ -84,10 +84,10 @@ def _asset(request: Request) -> Response:
 
 
 def _served(name: str) -> Response:
-    known = {file.relative_to(FOLDER).as_posix(): file for file in FOLDER.rglob("*") if file.suffix in TYPES}
-    if name not in known:
+    file = (FOLDER / name).resolve()
+    if not (file.is_relative_to(FOLDER) and file.suffix in TYPES and file.is_file()):
         return PlainTextResponse(f"no such page; there are: {' '.join(PAGES)}\n", status_code=404)
-    return Response(known[name].read_text(encoding="utf-8"), media_type=TYPES[known[name].suffix], headers=HEADERS)
+    return Response(file.read_text(encoding="utf-8"), media_type=TYPES[file.suffix], headers=HEADERS)
 
 
 def _calculator(answer: Calculator, refused: type[ValueError]) -> Callable[[Request], Response]:

@@ -1,6 +1,7 @@
 // The last ten minutes, with marks where faults were active.
 
 import uPlot from "/console/vendor/uplot.js";
+import { axis, percentAxis } from "./axes.js";
 import { byId, colour, percent, phaseText, targetText } from "./dom.js";
 
 const SECONDS = 600;
@@ -88,7 +89,6 @@ export class Charts {
   }
 
   options(chart, target) {
-    const axis = { stroke: colour("dim"), grid: { stroke: colour("edge"), width: 1 }, ticks: { stroke: colour("edge"), width: 1 } };
     // Where the pointer is, else the latest.
     const value = (made, _, line, index) => {
       const at = index ?? made.data[0].length - 1;
@@ -101,8 +101,8 @@ export class Charts {
       legend: { live: true },
       scales: { x: { time: true, range: () => [this.now - SECONDS, this.now] }, y: chart.scale },
       axes: [
-        { ...axis, values: (_, marks) => marks.map((mark) => ago(this.now - mark)), splits: () => [600, 480, 360, 240, 120, 0].map((back) => this.now - back) },
-        { ...axis, ...(chart.mark && { grid: { ...axis.grid, filter: decades }, ticks: { ...axis.ticks, filter: decades } }), size: 54, values: (_, marks) => marks.map((mark) => (mark === null ? "" : chart.mark ? chart.mark(mark) : `${Math.round(100 * mark)} %`)) },
+        { ...axis(), values: (_, marks) => marks.map((mark) => ago(this.now - mark)), splits: () => [600, 480, 360, 240, 120, 0].map((back) => this.now - back) },
+        chart.mark ? decadesAxis(chart.mark) : percentAxis(),
       ],
       series: [{ label: "time" }, ...chart.lines().map((line) => ({ ...line, value, points: { show: false }, spanGaps: false }))],
       bands: chart.bands?.() ?? [],
@@ -174,5 +174,9 @@ export class Charts {
 
 const isDecade = (mark) => Math.abs(Math.log10(mark) - Math.round(Math.log10(mark))) < 1e-9;
 const decades = (_, marks) => marks.map((mark) => (isDecade(mark) ? mark : null));
+function decadesAxis(text) {
+  const usual = axis();
+  return { ...usual, size: 54, grid: { ...usual.grid, filter: decades }, ticks: { ...usual.ticks, filter: decades }, values: (_, marks) => marks.map((mark) => (mark === null ? "" : text(mark))) };
+}
 const short = (value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1000 ? `${value / 1000}k` : String(value));
 const ago = (seconds) => (seconds < 5 ? "now" : seconds < 60 ? `−${Math.round(seconds)} s` : `−${Math.round(seconds / 60)} min`);

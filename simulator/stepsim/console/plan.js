@@ -1,6 +1,7 @@
 // The scaling planner's page.
 
 import uPlot from "/console/vendor/uplot.js";
+import { gpusAxis, percentAxis } from "./axes.js";
 import { Calculator } from "./calculator.js";
 import { byId, colour, duration, element, grouped, milliseconds, percent, redraw } from "./dom.js";
 import { beginTheme } from "./theme.js";
@@ -115,15 +116,13 @@ function drawScaling({ scaling, question }) {
 function drawChart(at, weak, strong, scaling, here) {
   const target = byId("scaling");
   chart?.destroy();
-  const axis = { stroke: colour("dim"), grid: { stroke: colour("edge"), width: 1 }, ticks: { stroke: colour("edge"), width: 1 } };
   const value = (_, raw) => (raw === null || raw === undefined ? "–" : percent(raw, 1));
   chart = new uPlot({
     width: target.clientWidth,
     height: 250,
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false, distr: 3, log: 2, range: [at[0], Math.max(at.at(-1), 2 * at[0])] }, y: { range: [0, 1.05] } },
-    axes: [{ ...axis, splits: () => at, values: (_, marks) => marks.map((gpus) => (gpus >= 1024 ? `${gpus / 1024}k` : gpus)) },
-      { ...axis, size: 54, splits: () => [0, 0.25, 0.5, 0.75, 1], values: (_, marks) => marks.map((mark) => `${Math.round(100 * mark)} %`) }],
+    axes: [gpusAxis(at), { ...percentAxis(), splits: () => [0, 0.25, 0.5, 0.75, 1] }],
     series: [{ label: "GPUs" }, { label: "weak scaling", stroke: colour("compute"), width: 2, points: { show: true, size: 6 }, value },
       { label: "strong scaling", stroke: colour("slow"), width: 2, dash: [6, 4], points: { show: true, size: 6 }, value }],
     hooks: { draw: [(made) => marks(made, scaling, here)] },

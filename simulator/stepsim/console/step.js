@@ -24,7 +24,6 @@ export class StepView {
     this.paused = false;
     this.slower = Number(byId("speed").value);
     this.selected = null;
-    this.frame = null;
     this.drawnWith = "";
     byId("pause").onclick = () => this.pause(!this.paused);
     byId("back").onclick = () => this.step(-1);
@@ -151,7 +150,7 @@ export class StepView {
 
   /** All bars of a lap, drawn once. */
   bars(width, height) {
-    const key = [this.index, this.lap.step, width, height].join();
+    const key = [this.lap.step, width, height].join();
     if (this.drawnWith === key) return this.painted;
     const ratio = window.devicePixelRatio || 1;
     this.painted = element("canvas", { width: width * ratio, height: height * ratio });

@@ -1,6 +1,7 @@
 // The straggler calculator's page.
 
 import uPlot from "/console/vendor/uplot.js";
+import { gpusAxis, percentAxis } from "./axes.js";
 import { Calculator } from "./calculator.js";
 import { byId, colour, element, font, grouped, hatching, milliseconds, percent, redraw, surface } from "./dom.js";
 import { beginTheme } from "./theme.js";
@@ -83,15 +84,13 @@ function drawSizes({ question, answer, sizes }) {
   chart?.destroy();
   const at = sizes.map((size) => size.gpus);
   const first = Math.min(at[0], question.gpus);
-  const axis = { stroke: colour("dim"), grid: { stroke: colour("edge"), width: 1 }, ticks: { stroke: colour("edge"), width: 1 } };
   chart = new uPlot({
     width: target.clientWidth,
     height: 210,
     legend: { show: false },
     cursor: { drag: { x: false, y: false } },
     scales: { x: { time: false, distr: 3, log: 2, range: [first, Math.max(at.at(-1), 16)] }, y: { range: [0, 1] } },
-    axes: [{ ...axis, splits: () => at, values: (_, marks) => marks.map((gpus) => (gpus >= 1024 ? `${gpus / 1024}k` : gpus)), label: "GPUs", labelSize: 20 },
-      { ...axis, size: 54, values: (_, marks) => marks.map((mark) => `${Math.round(100 * mark)} %`) }],
+    axes: [{ ...gpusAxis(at), label: "GPUs", labelSize: 20 }, percentAxis()],
     series: [{}, { stroke: colour("accent"), width: 2, points: { show: true, size: 6 } }],
     hooks: { draw: [(made) => {
       made.ctx.fillStyle = colour("slow");

@@ -13,7 +13,6 @@ PCIE_BUSBW = {3: 7e9, 4: 14e9, 5: 28e9}
 (stas00/ml-engineering), half as much for each older one."""
 PCIE_HOP_SECONDS = 2.5e-6
 """NCCL src/graph/tuning.cc, LL128."""
-TOPOLOGIES = ("nvswitch", "pcie")
 
 
 class MachineError(ValueError):

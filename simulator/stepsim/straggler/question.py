@@ -38,7 +38,6 @@ class Straggler(BaseModel):
         float | None,
         Field(gt=0, le=1e6, description="Per GPU-hour; without it no money is told."),
     ] = None
-
     currency: Annotated[str, Field(max_length=12, description="What the price is in, such as EUR.")] = ""
 
     @model_validator(mode="after")
