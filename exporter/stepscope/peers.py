@@ -59,15 +59,16 @@ class _Peer:
         """A node's ranks are asked at once: from where the one is that is furthest behind, or silent."""
         return min((step for _, step in self.last.values()), default=-1)
 
+    def begins_anew(self, answer: Iterable[Steps]) -> bool:
+        """Another process answers for a rank: the job was started again."""
+        return any(self.last.get(steps.rank, (steps.process,))[0] != steps.process for steps in answer)
+
     def note(self, steps: Steps, asked: int) -> None:
-        process, last = self.last.get(steps.rank, ("", -1))
-        if process != steps.process:
-            if process:  # the job was started again
-                self.last.clear()
-            last = -1
-        if process == steps.process or asked < 0:
-            last = last if steps.last is None else max(last, steps.last)
-        self.last[steps.rank] = steps.process, last  # a new one may have older steps than those that were asked for
+        """A rank that is heard for the first time may have older steps than those that were asked for."""
+        last = self.last[steps.rank][1] if steps.rank in self.last else -1
+        if steps.last is not None and (steps.rank in self.last or asked < 0):
+            last = max(last, steps.last)
+        self.last[steps.rank] = steps.process, last
 
 
 class Puller:
@@ -140,7 +141,11 @@ class Puller:
         if self._closing.is_set():
             return []
         try:
-            answer = parse_steps(json.loads(fetch(address, f"/steps?since={asked}")))
+            answer = _steps(address, asked)
+            if asked >= 0 and peer.begins_anew(answer):
+                peer.last.clear()
+                asked = -1
+                answer = _steps(address, asked)
         except (OSError, ValueError) as error:
             self._missed(address, peer, error)
             return []
@@ -157,6 +162,10 @@ class Puller:
         peer.next_try = time.monotonic() + pause
         if peer.failures == 2 or isinstance(error, MalformedSteps):
             log.warning("%s gives no step records: %s", address, error)
+
+
+def _steps(address: str, since: int) -> list[Steps]:
+    return parse_steps(json.loads(fetch(address, f"/steps?since={since}")))
 
 
 def _series(alignment: Alignment) -> Series:

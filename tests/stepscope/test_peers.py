@@ -114,6 +114,19 @@ def test_a_restart_is_noticed_and_read_from_its_beginning(ranks, puller):
     assert complete(puller) == 9 + 2
 
 
+def test_a_restart_that_has_gone_further_is_read_from_its_beginning(ranks, puller):
+    """The referee was away, or the new processes are quick: what they did before the asked step counts as well."""
+    for rank in ranks:
+        rank.run(range(10))
+    puller.sweep()
+    for rank in ranks:
+        rank.process, rank.ring = f"{rank.rank} of start 1", StepRing()
+        rank.run(range(20))
+    puller.sweep()
+    assert complete(puller) == 9 + 19
+    assert ranks[0].asked == [-1, 9, -1]
+
+
 def test_a_node_answers_for_its_ranks(ranks):
     """One address, a list of documents."""
     for rank in ranks:
