@@ -25,6 +25,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 	$(PIP) --editable '.[test]'
 	@touch $@
 
+$(VENV)/.bench: pyproject.toml | $(VENV)/.test
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
 $(VENV)/.pictures: pyproject.toml | $(VENV)/.lab
 	$(PIP) --editable '.[lab,pictures]'
 	@touch $@
@@ -59,7 +63,7 @@ generate: setup  ## write anew what is generated: dashboards, manifests, the tab
 golden: setup-all  ## write the golden scrapes anew
 	$(BIN)/python -m pytest tests/stepscope/test_exposition.py --golden
 
-bench: setup-all  ## measure speed; writes build/bench.json
+bench: $(VENV)/.bench  ## measure speed; writes build/bench.json
 	@PYTHONPATH=grafana OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python bench/bench.py
 
 soak: setup-all  ## long runs without a fault must fire nothing and accuse nobody

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -27,7 +28,8 @@ LOOP = Path(__file__).with_name("loop.py")
 
 
 def recording() -> Iterator[Result]:
-    """Microseconds in the loop: Stepscope, the naive way and torch.profiler, less what the stop watch takes itself."""
+    """Microseconds in the loop: Stepscope, the naive way, TraceML where it is installed, and torch.profiler, less what the stop
+    watch takes itself."""
     found = {mode: _loop(mode) for mode in ("nothing", "stepscope", "naive", "profiler")}
     ours, profiler = found["stepscope"], found["profiler"]
     watch = median(found["nothing"]["recording_us"])
@@ -41,6 +43,10 @@ def recording() -> Iterator[Result]:
     yield Result(
         name="the naive way, against recording", value=naive / cost, unit="× as long", target=1.5, better="higher"
     )
+    if find_spec("traceml_ai"):
+        rival = (median(_loop("traceml")["recording_us"]) - watch) / cost
+        yield Result(name="TraceML's step boundary, against recording", value=rival, unit="× as long", target=1.5,
+                     better="higher")  # fmt: skip
     slower = 100 * (median(profiler["profiled_ms"]) / median(profiler["step_ms"]) - 1)
     yield Result(name="torch.profiler, for comparison", value=slower, unit="% of the step", target=2, better="higher")
     yield Result(name="the loop's step meanwhile", value=step, unit="ms", target=200, better="lower")
@@ -50,9 +56,14 @@ def _loop(mode: str) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         env = {**os.environ, "BENCH_OUT": str(out), "OMP_NUM_THREADS": "1", "STEPSCOPE_METRICS_PORT": "0"}
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", str(LOOP), mode]
-        subprocess.run(command, env=env, check=True, capture_output=True)
+        subprocess.run(_launch(mode), env=env, cwd=folder, check=True, capture_output=True)
         return dict(json.loads(out.read_text(encoding="utf-8")))
+
+
+def _launch(mode: str) -> list[str]:
+    if mode == "traceml":  # records nothing without its own launcher, which starts what it reports to
+        return [str(Path(sys.executable).with_name("traceml")), "run", str(LOOP), "--args", mode]
+    return [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", str(LOOP), mode]
 
 
 def referee() -> Iterator[Result]:
