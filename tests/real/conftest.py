@@ -113,6 +113,13 @@ class Run:
         seen = self._seen()
         return find_culprit(_between(seen[0], seen[-1]), [0] * self.ranks)
 
+    def accused(self, window, stride, allowed):
+        """Whoever is accused in the whole run, or in more of its windows than ``allowed``; then the run is over."""
+        verdicts, whole = self.verdicts(window, stride), self.verdict()
+        self.stop()
+        named = [verdict for verdict in verdicts if verdict]
+        return (whole, named) if whole or len(named) > allowed * len(verdicts) else None
+
     def _seen(self, skip=10):
         """The referee's counters after each lap but the first ones."""
         alignment, seen = Alignment(), []

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from monitor_page import Scrape, fail, slept
+from monitor_page import DISK, Scrape, fail, slept
 from stepscope.phases import PHASES
 from stepscope.timeline import Recorder
 
@@ -117,7 +117,7 @@ def test_each_phase_is_told_from_the_others_and_all_add_up(train):
     assert slept(page.phase("data_wait"), 12 * 0.030)
     assert slept(page.phase("forward"), 12 * 0.020)
     assert slept(page.phase("backward"), 12 * 0.025)
-    assert slept(page.phase("checkpoint"), 2 * 0.200)
+    assert slept(page.phase("checkpoint"), 2 * 0.200, slack=DISK)
     assert slept(page.phase("other"), 2 * 2 * 0.050)
     assert page.phase("optimizer") > 0
     assert page.phase("allreduce") == 0
@@ -162,7 +162,7 @@ def test_saving_at_an_epochs_end_is_checkpoint(train):
     _, page, _ = train(
         steps=-1, num_train_epochs=2, per_device_train_batch_size=512, save_strategy="epoch", ms={"save": 100}
     )
-    assert slept(page.phase("checkpoint"), 2 * 0.100)
+    assert slept(page.phase("checkpoint"), 2 * 0.100, slack=DISK)
 
 
 def test_a_resumed_epoch_has_its_wait_although_its_loader_is_another(train, tmp_path):
