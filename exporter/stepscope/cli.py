@@ -28,6 +28,8 @@ from stepscope.server import Answer, MetricsServer, Route
 
 log = logging.getLogger("stepscope")
 
+NODE_PORT, REFEREE_PORT = 9420, 9421
+"""Beside a dcgm-exporter, which has 9400, and the ranks of a node, from 9401 on."""
 COMMANDS = ("serve", "referee", "diagnose", "doctor")
 
 
@@ -53,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--host-metrics", action=argparse.BooleanOptionalAction, default=None,
                        help="read the host (default: only where no node_exporter listens on 9100)")  # fmt: skip
     serve.add_argument("--sd-dir", type=Path, help="write a discovery file for Prometheus into this folder")
-    _common(serve, _serve)
+    _common(serve, _serve, NODE_PORT)
 
     referee = commands.add_parser(
         "referee", help="the critical path of one run, from the step records of all its ranks"
@@ -63,14 +65,14 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--sd-dir", type=Path, help="folder with the ranks' discovery files; its own is put there, too")
     referee.add_argument("--run", help="of several runs in that folder, this one")
     referee.add_argument("--every", type=float, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})")
-    _common(referee, _referee)
+    _common(referee, _referee, REFEREE_PORT)
     diagnosis.add_to(commands)
     doctor.add_to(commands)
     return top
 
 
-def _common(command: argparse.ArgumentParser, run: Any) -> None:
-    command.add_argument("--port", type=_port, default=9400, help="port to listen on (9400)")
+def _common(command: argparse.ArgumentParser, run: Any, port: int) -> None:
+    command.add_argument("--port", type=_port, default=port, help=f"port to listen on ({port})")
     command.add_argument("--address", default="127.0.0.1", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")
     command.set_defaults(run_command=run)
 

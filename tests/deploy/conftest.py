@@ -88,6 +88,8 @@ def schema_of(document, kubernetes):
     match document["apiVersion"], document["kind"]:
         case "v1", kind:
             return registry, {"$ref": f"{address}io.k8s.api.core.v1.{kind}"}
+        case "networking.k8s.io/v1", kind:
+            return registry, {"$ref": f"{address}io.k8s.api.networking.v1.{kind}"}
         case "monitoring.coreos.com/v1", kind:
             return registry, closed(getattr(prometheus_operator, kind).model_json_schema(by_alias=True))
         case "kubeflow.org/v1", "PyTorchJob":

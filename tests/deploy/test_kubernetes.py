@@ -49,7 +49,7 @@ def test_an_api_server_takes_every_manifest(file, documents, refusals, kubernete
 def test_every_kind_is_there(documents):
     """So that the test above has looked at each."""
     kinds = {document["kind"] for file in MANIFESTS for document in documents(file)}
-    assert kinds == {"PodMonitor", "PrometheusRule", "ConfigMap", "PyTorchJob"}
+    assert kinds == {"PodMonitor", "PrometheusRule", "ConfigMap", "PyTorchJob", "NetworkPolicy"}
 
 
 def endpoint(document):
@@ -67,6 +67,7 @@ MISTAKES = [
     ("prometheusrule.yaml", lambda d: d["spec"]["groups"][0], "interval", "intervall"),
     ("prometheusrule.yaml", lambda d: d["spec"]["groups"][0]["rules"][0], "record", "recorded"),
     ("dashboards.yaml", lambda d: d, "data", "files"),
+    ("networkpolicy.yaml", lambda d: d["spec"]["ingress"][0], "from", "sources"),
     ("pytorchjob.yaml", lambda d: d["spec"], "nprocPerNode", "nProcPerNode"),
     ("pytorchjob.yaml", lambda d: d["spec"]["runPolicy"], "cleanPodPolicy", "cleanPodPolicies"),
     ("pytorchjob.yaml", master, "replicas", "replica"),

@@ -79,7 +79,7 @@ def test_the_script_parses():
 def test_a_running_job_is_listed_whole(job):
     """One target per node and the referee's; nothing half written beside it."""
     (group,) = json.loads(job.file.read_text(encoding="utf-8"))
-    assert group == {"targets": ["gpu-1:9400", "gpu-2:9400", "gpu-1:9399"], "labels": {}}
+    assert group == {"targets": ["gpu-1:9420", "gpu-2:9420", "gpu-1:9421"], "labels": {}}
     assert [file.name for file in job.file.parent.iterdir()] == ["4711.json"]
 
 
@@ -90,8 +90,8 @@ def test_every_node_runs_its_ranks_and_one_aggregating_endpoint(job):
         assert f"--nnodes=2 --node-rank={number} --nproc-per-node=8 --master-addr=gpu-1" in line
         assert line.endswith("run=train-gpt-4711 referee=none sd=unset")
     assert len(ranks) == len(NODES)
-    assert job.log().count("stepscope serve --address 0.0.0.0 --port 9400 --ranks 8") == len(NODES)
-    assert job.log().count("stepscope referee --address 0.0.0.0 --targets gpu-1:9400,gpu-2:9400 --port 9399") == 1
+    assert job.log().count("stepscope serve --address 0.0.0.0 --port 9420 --ranks 8") == len(NODES)
+    assert job.log().count("stepscope referee --address 0.0.0.0 --targets gpu-1:9420,gpu-2:9420 --port 9421") == 1
 
 
 @pytest.mark.parametrize("status", [0, 1])
