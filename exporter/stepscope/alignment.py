@@ -17,6 +17,8 @@ from stepscope.referee import Referee, node_indices
 
 PATIENCE_SECONDS = 30.0
 """How long a step waits for its last rank."""
+HEAD = 2
+"""Numbers of a row before its seconds."""
 LARGEST_BACKLOG = 200_000
 """Records held while their steps are incomplete: some 100 MB."""
 SUPPORTED = {"ddp", "fsdp", "single"}
@@ -39,7 +41,7 @@ class Steps:
     world_size: int
     strategy: str
     rows: Sequence[Sequence[float]]
-    """Each: step, then 8 seconds before the exit and 8 after it, or 8 without an exit."""
+    """Each: step, the one before it, then 8 seconds before the exit and 8 after it, or 8 without an exit."""
 
     @property
     def last(self) -> int | None:
@@ -59,7 +61,7 @@ def parse_steps(document: Any) -> list[Steps]:
 def _parse(document: Mapping[str, Any]) -> Steps:
     if tuple(document["phases"]) != PHASES:
         raise ValueError(f"its phases are {document['phases']}: another version of Stepscope")
-    widths = {1 + len(PHASES), 1 + 2 * len(PHASES)}
+    widths = {HEAD + len(PHASES), HEAD + 2 * len(PHASES)}
     rows = document["steps"]
     if not {len(row) for row in rows} <= widths:
         raise ValueError(f"a row must hold one of {sorted(widths)} numbers")
@@ -143,13 +145,21 @@ class Alignment:
             self.referee.outcomes[outcome] += 1
 
     def _record(self, step: int, rows: list[Sequence[float]]) -> StepRecord:
-        width = 1 + 2 * len(PHASES)
+        width = HEAD + 2 * len(PHASES)
         collective = all(len(row) == width for row in rows)
         columns = [list(column) for column in zip(*(_padded(row, width) for row in rows), strict=True)]
+        before, after = columns[HEAD : HEAD + len(PHASES)], columns[HEAD + len(PHASES) :]
+        agreed = len(set(columns[1])) == 1  # else some rank lost a step
+        previous = int(columns[1][0]) if agreed else -1
         return StepRecord(
-            step=step, attempt=self.starts, before=columns[1 : 1 + len(PHASES)], after=columns[1 + len(PHASES) :],
-            ended=[], collective=collective,
-        )  # fmt: skip
+            step=step,
+            previous=previous,
+            attempt=self.starts,
+            before=before,
+            after=after,
+            ended=[],
+            collective=collective,
+        )
 
     def _restart(self, steps: Steps) -> None:
         for step in sorted(self._waiting):

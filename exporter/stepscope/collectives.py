@@ -25,7 +25,7 @@ def strategy_of(model: Any, world_size: int) -> str:
     some of the ranks only, as beside tensor or pipeline parallelism."""
     if hasattr(model, "require_backward_grad_sync") and hasattr(model, "no_sync"):
         return "ddp" if model.process_group.size() == world_size else "partial"
-    groups = list(_fsdp_groups(model))
+    groups = list(fsdp_groups(model))
     if not groups:
         return "none"
     if any(getattr(group, "_is_hsdp", False) for group in groups):
@@ -35,7 +35,8 @@ def strategy_of(model: Any, world_size: int) -> str:
 
 
 class Collectives:
-    """Marks one model's backward. ``left`` is called after each backward.
+    """Marks one model's backward. ``left`` is called after each backward, and ``autocast`` in the first forward, with the
+    dtype of matrix products there, or None without it.
 
     ``otherwise`` is the mark at the end of a backward without a collective. A failure here is told to ``failed``, and
     costs the split, not the training.
@@ -48,18 +49,21 @@ class Collectives:
         recorder: Recorder,
         otherwise: int,
         left: Callable[[], None],
+        autocast: Callable[[Any], None],
         failed: Callable[[Exception], None],
     ) -> None:
         from torch.autograd import Variable
 
         self._queue = Variable._execution_engine.queue_callback
         self._recorder, self._otherwise, self._left, self._failed = recorder, otherwise, left, failed
-        self._groups = list(_fsdp_groups(model))
+        self._groups = list(fsdp_groups(model))
         self._model = model if strategy in ("ddp", "partial") else None
         self._reduces = True
         self._waits_for = REDUCE_SCATTER if self._groups else ALLREDUCE
         self._in_backward = False
         self._hook = model.register_forward_hook(Guarded(self._forward_ended, self._fail))
+        self._autocast: Callable[[Any], None] | None = autocast
+        self._device_type = next((parameter.device.type for parameter in model.parameters()), "cpu")
         self._first = Guarded(self._first_gradient, self._fail)
         self._timed = [timed for group in self._groups for timed in _time_waits(group, recorder)]
 
@@ -78,6 +82,9 @@ class Collectives:
         self._failed(error)
 
     def _forward_ended(self, module: Any, inputs: Any, output: Any) -> None:
+        if self._autocast:
+            tell, self._autocast = self._autocast, None
+            tell(_autocast_dtype(self._device_type))
         self._in_backward = False  # a backward that raised left it set
         self._reduces = self._synchronizes()  # DDP decides in forward
         for tensor in _tensors(output):
@@ -108,6 +115,12 @@ class Collectives:
         if self._groups:
             return any(group.reduce_grads for group in self._groups)
         return self._model is not None and bool(self._model.require_backward_grad_sync)
+
+
+def _autocast_dtype(device_type: str) -> Any:
+    import torch
+
+    return torch.get_autocast_dtype(device_type) if torch.is_autocast_enabled(device_type) else None
 
 
 class Guarded:
@@ -152,7 +165,7 @@ def _tensors(output: Any) -> Iterable[Any]:
                 yield from _tensors(getattr(leaf, part.name))
 
 
-def _fsdp_groups(model: Any) -> Iterable[Any]:
+def fsdp_groups(model: Any) -> Iterable[Any]:
     """FSDP2's parameter groups: those of every module that ``fully_shard`` was applied to."""
     for module in model.modules() if hasattr(model, "modules") else ():
         if hasattr(module, "_get_fsdp_state"):

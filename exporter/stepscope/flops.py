@@ -31,15 +31,25 @@ class ModelFlops:
         return self.per_step + self.per_token * tokens
 
 
-def parameter_count(model: Any) -> int:
-    """Of the whole model, even where its parameters are sharded."""
-    return sum(parameter.numel() for parameter in model.parameters())
+def parameter_count(model: Any) -> int | None:
+    """Of the whole model, even where its parameters are sharded (FSDP2, DeepSpeed); None where nobody knows, under FSDP1."""
+    return None if _flattened(model) else sum(map(_size, model.parameters()))
+
+
+def _size(parameter: Any) -> int:
+    return int(getattr(parameter, "ds_numel", None) or parameter.numel())  # DeepSpeed leaves 0 numbers on this rank
+
+
+def _flattened(model: Any) -> bool:
+    """FSDP1 shows a rank its own shard alone."""
+    return any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
 
 
 def decoder_flops(model: Any, sequence_length: int | None) -> ModelFlops | None:
     """By the formula for decoder transformers; None for a model that does not say that it is one.
 
-    Models with experts or an encoder do not follow the formula.
+    Models with experts or an encoder do not follow the formula. A frozen parameter costs 4 FLOPs per token instead of 6: its
+    own gradient is not computed.
     """
     config = getattr(getattr(model, "module", model), "config", None)
     size = {key: _one_of(config, names) for key, names in _CONFIG_NAMES.items()}
@@ -48,11 +58,14 @@ def decoder_flops(model: Any, sequence_length: int | None) -> ModelFlops | None:
         not all(isinstance(value, int) for value in size.values())
         or experts
         or getattr(config, "is_encoder_decoder", False)
+        or _flattened(model)
     ):
         return None
-    parameters = parameter_count(model)
+    whole, trained = (sum(map(_size, some)) for some in (model.parameters(), filter(_trained, model.parameters())))
+    parameters = (2 * whole + trained) / 3
+    which = "all parameters" if trained == whole else "all parameters, 4 for each that is frozen"
     if sequence_length is None:
-        return ModelFlops(per_token=6.0 * parameters, convention="6N, all parameters, without attention")
+        return ModelFlops(per_token=6.0 * parameters, convention=f"6N, {which}, without attention")
     given = _one_of(config, ("head_dim",))
     head_dim = given if isinstance(given, int) else size["width"] / size["heads"]
     return ModelFlops(
@@ -63,8 +76,12 @@ def decoder_flops(model: Any, sequence_length: int | None) -> ModelFlops | None:
             head_dim=head_dim,
             sequence=sequence_length,
         ),
-        convention="6N + 12·L·H·Q·T (PaLM), all parameters, attention not halved",
+        convention=f"6N + 12·L·H·Q·T (PaLM), {which}, attention not halved",
     )
+
+
+def _trained(parameter: Any) -> bool:
+    return bool(parameter.requires_grad)
 
 
 def _one_of(config: Any, names: tuple[str, ...]) -> Any:
@@ -75,7 +92,8 @@ def counted_flops(model: Any, *inputs: Any) -> float:
     """FLOPs of one forward and backward of ``model`` on inputs of this shape, counted on the meta device.
 
     Nothing is computed and no device memory is taken. Attention counts in full, as in the PaLM convention; what has no
-    formula in ``torch.utils.flop_counter`` (custom kernels) counts as nothing. For models beyond ``decoder_flops``.
+    formula in ``torch.utils.flop_counter`` (custom kernels) counts as nothing. Activation checkpointing must be off, else what
+    it computes again is counted again. For models beyond ``decoder_flops``.
     """
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -117,9 +135,19 @@ def measured_peak(device: Any, dtype: Any, seconds: float = 1.0) -> float:
     return 2.0 * size**3 / best
 
 
-def dtype_name(dtype: Any) -> str:
-    """``bf16`` for ``torch.bfloat16``, and so on."""
-    return "unknown" if dtype is None else DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
+def dtype_name(dtype: Any, device: Any = None) -> str:
+    """``bf16`` for ``torch.bfloat16``, and so on; ``tf32`` for ``torch.float32`` on a GPU that may multiply in it."""
+    name = "unknown" if dtype is None else DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
+    return "tf32" if name == "fp32" and getattr(device, "type", "cpu") == "cuda" and _tf32() else name
+
+
+def _tf32() -> bool:
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # set by the newer of two interfaces, which must not be mixed
+        return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
 
 
 def find_peak(wanted: float | str | None, device_name: str, device: Any, dtype: Any) -> Peak | None:
@@ -127,7 +155,7 @@ def find_peak(wanted: float | str | None, device_name: str, device: Any, dtype: 
 
     Raises ``ValueError`` for anything else.
     """
-    name = dtype_name(dtype)
+    name = dtype_name(dtype, device)
     if wanted == "measured":
         return Peak(flops=measured_peak(device, dtype), dtype=name, source="measured")
     if wanted is not None:

@@ -55,12 +55,13 @@ class Identity:
         local_rank: int | None = None,
         local_world_size: int | None = None,
     ) -> Identity:
-        """torchrun's variables, else Slurm's, else a single process; arguments come first.
+        """torchrun's variables, else those of a Slurm step (``srun``), else a single process; arguments come first. A script
+        that ``sbatch`` or ``salloc`` runs sees its job's number of tasks, and is one process.
 
         Raises ``IdentityError`` for a variable that is no number, and for a rank outside of the world.
         """
         env = os.environ if environ is None else environ
-        world = _first(world_size, env, "WORLD_SIZE", "SLURM_NTASKS", default=1)
+        world = _first(world_size, env, "WORLD_SIZE", "SLURM_STEP_NUM_TASKS", default=1)
         rank = _first(rank, env, "RANK", "SLURM_PROCID", default=0)
         local = _first(local_world_size, env, "LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE", default=_local(env, world))
         return cls(

@@ -6,10 +6,12 @@ Recording never waits, never synchronizes, and never raises: what fails is logge
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
+from stepscope.collectives import Collectives, fsdp_groups, strategy_of
 from stepscope.flops import ModelFlops, decoder_flops, dtype_name, find_peak, parameter_count
 from stepscope.identity import Identity
 from stepscope.memory import allocator_bytes, counted_bytes
@@ -32,10 +34,12 @@ _CODES = {name: code for code, name in enumerate(PHASES)}
 class StepMonitor:
     """Measures one rank's steps, and publishes them.
 
-    ``model`` tells the FLOPs and memory; ``tokens_per_step`` is per rank and optimizer step, in ``unit``.
-    ``flops_per_step`` overrides the formula for decoder transformers, which needs ``sequence_length`` for the attention
-    term. ``peak`` is the device's FLOP/s, or ``"measured"``; without it the datasheet's is taken, if the device is known.
-    ``dtype`` is that of the matrix products (``torch.bfloat16`` under autocast); without it, that of the parameters.
+    ``model`` tells the device, the FLOPs and the memory; what it does not tell yet, because it is made or moved later, the
+    model given to ``wrap`` does. ``tokens_per_step`` is per rank and optimizer step, in ``unit``. ``flops_per_step`` overrides
+    the formula for decoder transformers, which holds for tokens, and needs ``sequence_length`` for the attention term.
+    ``peak`` is the device's FLOP/s, or ``"measured"``; without it the datasheet's is taken, if the device is known.
+    ``dtype`` is that of the matrix products; without it, that of autocast in the first forward of a wrapped model, of FSDP's
+    mixed precision, or of the parameters.
     ``clip_norm`` and ``gradient_band`` (lowest and highest expected norm) are what ``grad_norm`` is counted against.
 
     Raises ``ValueError`` for arguments that cannot be meant; from then on nothing.
@@ -62,14 +66,16 @@ class StepMonitor:
     ) -> None:
         self.identity = identity
         self.errors = Errors()
+        self._told = _Told(model_name, unit, sequence_length, flops_per_step, peak, dtype)
         self._device = _device_of(model)
         self._optimizer: Any = optimizer
         self._model: Any = model
         self._tokens = float(tokens_per_step)
-        self._flops = _model_flops(model, sequence_length, flops_per_step)
+        self._flops: ModelFlops | None = None
         self._counted: dict[str, float] = {}
         self._uncounted = COUNTINGS if model is not None else 0
-        self._collectives: Any = None
+        self._collectives: Collectives | None = None
+        self._impossible = False
         self._solo = identity.world_size == 1
         clock = clock or self._clock()
         self._recorder = Recorder(clock, lambda error: self.errors.add("monitor", error))
@@ -79,40 +85,33 @@ class StepMonitor:
             for name, code in _CODES.items()
         }
         limits = Limits(clip_norm=clip_norm, band=gradient_band)
-        dtype = dtype or _dtype_of(model)
-        totals = RankTotals()
+        totals = RankTotals(tokens=None)
         self._job = Job(
-            totals=totals,
-            memory_bytes=[{}],
-            run_info=(
-                model_name or _name_of(model),
-                str(parameter_count(model)) if model is not None else "unknown",
-                dtype_name(dtype),
-                str(identity.world_size),
-                f"{self._tokens:.0f}",
-                unit,
-                self._flops.convention if self._flops else "unknown",
-            ),
-            peak=self._peak(peak, dtype),
-            version=__version__,
-            per_rank_histogram=per_rank_histogram,
+            totals=totals, memory_bytes=[{}], run_info=(), version=__version__, per_rank_histogram=per_rank_histogram
         )
+        self._assess(model)
+        if self._tokens:
+            totals.tokens = 0.0
+        if not (self._flops and (self._tokens or self._flops.per_step)):
+            totals.flops = None
         self._first = identity.rank == 0  # the run's own figures are rank 0's
         self._keep = clock.keep
         resolver = Resolver(
             self._recorder,
             limits=limits,
             tokens=self._tokens,
-            flops=self._flops.of if self._flops else lambda tokens: 0.0,
+            flops=lambda tokens: self._flops.of(tokens) if self._flops else 0.0,
             learning_rate=self._learning_rate if self._first else lambda: None,
             failed=lambda error: self.errors.add("loss", error),
         )
         self._publisher = Publisher(identity, settings, resolver, self._job, totals, self.errors)
-        self._publisher.refresh = self._read_memory
+        self._publisher.refresh = self._refresh
+        self._publisher.hints = self._hints
         self._publisher.announce = lambda address: announce(identity, address)
         if identity.rank == 0 and settings.referee:
             discovered = file_sd(settings.sd_dir, identity.run) if settings.sd_dir else tuple
-            self._publisher.puller = Puller(StorePeers(identity, self._publisher.public_address, discovered))
+            peers = StorePeers(identity, self._publisher.own_address, discovered)
+            self._publisher.puller = Puller(peers, run=identity.run)
             self._publisher.puller.start()
         self._describe("single" if self._solo else "none")
         self._say_what_is_missing()
@@ -171,26 +170,27 @@ class StepMonitor:
         *,
         loss: Any = None,
         grad_norm: Any = None,
-        learning_rate: float | None = None,
+        learning_rate: Any = None,
         clipped: bool | None = None,
-        tokens: float | None = None,
-        step: int | None = None,
+        tokens: Any = None,
+        step: Any = None,
         local_gradient_norm: Any = None,
     ) -> None:
         """One optimizer step is done. It lasts until the next one begins, so that nothing between them is lost.
 
-        ``loss`` and ``grad_norm`` may be tensors on the device: nobody waits for them. ``step`` must grow; without it,
-        steps are counted from 0. ``local_gradient_norm`` is that of this rank's own gradient, before the reduction; it may
-        be a tensor, too.
+        Numbers may be tensors on the device: nobody waits for them. ``step`` must grow, on all ranks alike; without it, steps
+        are counted from 0. ``local_gradient_norm`` is that of this rank's own gradient, before the reduction.
         """
         try:
             if self._first:
                 loss, grad_norm = self._kept(loss), self._kept(grad_norm)
             else:
                 loss = grad_norm = None
+            step, tokens, learning_rate = self._kept(step), self._kept(tokens), self._kept(learning_rate)
             local_norm = self._kept(local_gradient_norm)
             self._recorder.done(step, tokens, loss, grad_norm, learning_rate, clipped, local_norm)
             if self._uncounted:
+                self._uncounted -= 1
                 self._count_memory()
         except Exception as error:
             self._recorder.fail(error)
@@ -226,18 +226,18 @@ class StepMonitor:
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _left_backward(self) -> None:
-        if self._uncounted:
+        if self._uncounted and "gradients" not in self._counted:
             self._count_memory()
 
     def _watch(self, model: Any, optimizer: Any) -> None:
-        from stepscope.collectives import Collectives, strategy_of
-
         if self._collectives:
             self._collectives.detach()
             if model is not self._model:
                 log.warning("wrap() was called with another model: the one before is not watched any more")
         self._model, self._optimizer = model, optimizer or self._optimizer
         self._counted, self._uncounted = {}, COUNTINGS
+        self._move(_device_of(model))
+        self._assess(model)
         strategy = strategy_of(model, self.identity.world_size)
         if strategy == "none" and self._solo:
             strategy = "single"
@@ -248,12 +248,56 @@ class StepMonitor:
             self._recorder,
             exit_mark,
             self._left_backward,
+            self._saw_autocast,
             lambda error: self.errors.add("collectives", error),
         )
         self._describe(strategy)
+        if any(type(module).__name__ == "SyncBatchNorm" for module in model.modules()):
+            log.warning("SyncBatchNorm joins the ranks within forward and backward: who waits there seems to compute, so a slow "
+                        "rank may stay unnamed")  # fmt: skip
         if strategy == "none":
             log.warning("wrap() got neither a DDP nor an fully_shard model: waiting in collectives cannot be told from "
                         "backward, and no culprit can be named")  # fmt: skip
+
+    def _move(self, device: Any) -> None:
+        """The model is on a GPU by now. From its first step on, a job is measured by one clock."""
+        if self._on_cuda or getattr(device, "type", "cpu") != "cuda":
+            return
+        if self._publisher.use(lambda: self._clock_of(device)):
+            self._keep = self._recorder.clock.keep
+        else:
+            self.errors.add("monitor", "the model came to a GPU after the first step began: phases are the host's launches, "
+                                       "not the device's work; call wrap(), or make the monitor, after .to(device)")  # fmt: skip
+
+    def _assess(self, model: Any, autocast: Any = None) -> None:
+        """Both sides of MFU, and what the run says of itself, by the model as it is now."""
+        told = self._told
+        dtype = told.dtype or autocast or _dtype_of(model)
+        name = dtype_name(dtype, self._device)
+        if self._flops is None:
+            self._flops = told.flops(model)
+        if self._job.peak is None or self._job.peak.dtype != name:
+            self._job.peak = self._peak(told.peak, dtype)
+        parameters = parameter_count(model) if model is not None else None
+        self._job.run_info = (
+            told.name or _name_of(model),
+            "unknown" if parameters is None else str(parameters),
+            name,
+            str(self.identity.world_size),
+            f"{self._tokens:.0f}",
+            told.unit,
+            self._flops.convention if self._flops else "unknown",
+        )
+
+    def _saw_autocast(self, dtype: Any) -> None:
+        """In the first forward, and in the loop: nothing is measured there."""
+        if dtype is None or self._told.dtype:
+            return
+        if self._told.peak == "measured":
+            log.warning("the peak was measured for %s, and autocast multiplies in %s: give dtype=%s to the monitor",
+                        self._job.run_info[2], dtype_name(dtype), dtype)  # fmt: skip
+        else:
+            self._assess(self._model, dtype)
 
     def _describe(self, strategy: str) -> None:
         info = {
@@ -281,6 +325,11 @@ class StepMonitor:
     @property
     def _on_cuda(self) -> bool:
         return getattr(self._device, "type", "cpu") == "cuda"
+
+    def _clock_of(self, device: Any) -> Clock:
+        """From now on it is this device."""
+        self._device = device
+        return self._clock()
 
     def _clock(self) -> Clock:
         if not self._on_cuda:
@@ -315,18 +364,33 @@ class StepMonitor:
         try:
             self._counted |= counted_bytes(self._model, self._optimizer)
             wanted = {"gradients", "optimizer"} if self._optimizer is not None else {"gradients"}
-            self._uncounted = 0 if wanted <= self._counted.keys() else self._uncounted - 1
+            if wanted <= self._counted.keys():
+                self._uncounted = 0
         except Exception as error:
             self.errors.add("memory", error)
             self._uncounted = 0
 
-    def _read_memory(self) -> None:
+    def _refresh(self) -> None:
+        """Before each scrape."""
+        rate, peak = self._job.totals.flops_per_second(), self._job.peak
+        if rate and peak and rate[0] > peak.flops and not self._impossible:
+            self._impossible = True
+            log.warning("MFU is above 1: %.3g FLOP/s of a peak of %.3g (%s, %s). Are dtype, peak, tokens_per_step and the FLOPs "
+                        "those of one rank's step?", rate[0], peak.flops, peak.dtype, peak.source)  # fmt: skip
         found = dict(self._counted)
         if self._on_cuda:
             import torch
 
             found |= allocator_bytes(torch, self._device)
         self._job.memory_bytes = [found]
+
+    def _hints(self) -> Iterator[str]:
+        """What a loop forgot, once it is known."""
+        if not self._on_cuda and _cuda_is_used():
+            yield ("a GPU is used, and the monitor measures the host alone: make it after model.to(device), with model=, or "
+                   "call wrap() before the first step")  # fmt: skip
+        if self._job.totals.tokens is None:
+            yield "no tokens are reported: give tokens_per_step, or tokens= to step_done"
 
     def _peak(self, wanted: float | str | None, dtype: Any) -> Peak | None:
         try:
@@ -341,7 +405,7 @@ class StepMonitor:
         if self.identity.rank:
             return
         if self._flops is None and self._model is None:
-            log.warning("MFU is absent: give the model, or flops_per_step and peak")
+            log.warning("MFU is absent until wrap() tells the model: else give it, or flops_per_step and peak")
         elif self._flops is None:
             log.warning("MFU is absent: no formula for this model's FLOPs. Give flops_per_step, for example from "
                         "stepscope.flops.counted_flops(model, inputs).")  # fmt: skip
@@ -399,22 +463,48 @@ class Batches:
             enter(DATA_WAIT)
 
 
+class _Told(NamedTuple):
+    """What the user said of the model, where the model need not be asked."""
+
+    name: str | None
+    unit: str
+    sequence_length: int | None
+    flops_per_step: float | None
+    peak: float | str | None
+    dtype: Any
+
+    def flops(self, model: Any) -> ModelFlops | None:
+        if self.flops_per_step is not None:
+            return ModelFlops(per_step=float(self.flops_per_step), convention="configured")
+        return decoder_flops(model, self.sequence_length) if model is not None and self.unit == "tokens" else None
+
+
 def _name_of(model: Any) -> str:
     return "unknown" if model is None else type(getattr(model, "module", model)).__name__
 
 
 def _dtype_of(model: Any) -> Any:
-    return next((parameter.dtype for parameter in model.parameters()), None) if model is not None else None
+    """FSDP2 multiplies in its own dtype, and keeps the parameters in another."""
+    if model is None:
+        return None
+    own = next((parameter.dtype for parameter in model.parameters()), None)
+    policies = (getattr(group, "mp_policy", None) for group in fsdp_groups(model))
+    return next((policy.param_dtype for policy in policies if policy and policy.param_dtype), own)
 
 
 def _device_of(model: Any) -> Any:
-    return next((parameter.device for parameter in model.parameters()), None) if model is not None else None
+    """Without a model, the GPU that this process has begun to use."""
+    if model is not None:
+        return next((parameter.device for parameter in model.parameters()), None)
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return torch.device("cuda", torch.cuda.current_device())
 
 
-def _model_flops(model: Any, sequence_length: int | None, flops_per_step: float | None) -> ModelFlops | None:
-    if flops_per_step is not None:
-        return ModelFlops(per_step=float(flops_per_step), convention="configured")
-    return decoder_flops(model, sequence_length) if model is not None else None
+def _cuda_is_used() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and torch.cuda.memory_allocated() > 0
 
 
 def _uuid(device: Any) -> str:

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from stepscope.peers import Puller
 from stepscope.record import StepRecord
 from stepscope.ring import StepRing, document
 from stepscope.server import JSON, Answer, BadQuery, MetricsServer, PortInUse
-from stepscope.timeline import MAX_MARKS, Resolver
+from stepscope.timeline import MAX_BEGINNINGS, Clock, Resolver
 from stepscope.totals import RankTotals
 
 log = logging.getLogger("stepscope")
@@ -105,6 +105,7 @@ class Publisher:
         self.puller: Puller | None = None
         self.announce: Callable[[str], bool] = lambda address: True
         self.refresh: Callable[[], None] = lambda: None
+        self.hints: Callable[[], Iterable[str]] = tuple
         self.server: MetricsServer | None = None
         self._resolver = resolver
         self._totals = totals
@@ -155,6 +156,11 @@ class Publisher:
         if self.server:
             self.server.close()
 
+    def use(self, make: Callable[[], Clock]) -> bool:
+        """Take another clock; False once something was recorded."""
+        with self._lock:
+            return self._resolver.use(make)
+
     def resolve(self) -> None:
         """Book the steps that the rank has passed."""
         with self._lock:
@@ -167,9 +173,13 @@ class Publisher:
     def _hint(self, record: StepRecord) -> None:
         """Say once what a loop forgot."""
         self._collective = self._collective or record.collective
-        if self._totals.steps == HINT_STEPS and not self._collective and self.identity.rank == 0:
+        if self._totals.steps != HINT_STEPS or self.identity.rank != 0:
+            return
+        if not self._collective:
             log.warning("no gradient collective in %d steps of %d ranks: pass the DDP or fully_shard model to "
                         "monitor.wrap(), else no culprit can be named", HINT_STEPS, self.identity.world_size)  # fmt: skip
+        for hint in self.hints():
+            log.warning("%s", hint)
 
     def metrics(self, query: Mapping[str, str]) -> Answer:
         self._guarded("memory", self.refresh)
@@ -206,7 +216,8 @@ class Publisher:
             if self.server and not self._announced:
                 self._guarded("referee", self._tell)
             if self._resolver.endless and not self.errors.counts["monitor"]:
-                self.errors.add("monitor", f"one step took {MAX_MARKS:,} marks: does the loop call step_done()?")
+                self.errors.add("monitor", f"one step had {MAX_BEGINNINGS:,} batches, forwards and backwards: does the loop "
+                                           "call step_done()?")  # fmt: skip
             if self._entry and now >= self._next_heartbeat:
                 self._next_heartbeat = now + HEARTBEAT_SECONDS
                 self._guarded("discovery", self._entry.touch)
@@ -238,7 +249,11 @@ class Publisher:
     def public_address(self) -> str:
         """Where others reach this rank's server."""
         port = self.server.port if self.server else self.settings.port
-        return f"{public_host(self.settings.address)}:{port}"
+        return joined(public_host(self.settings.address), port)
+
+    def own_address(self) -> str | None:
+        """None as long as another process has the port: it may be another job's."""
+        return self.public_address() if self.server else None
 
 
 def public_host(address: str) -> str:
@@ -249,12 +264,18 @@ def public_host(address: str) -> str:
         return named
     master = os.environ.get("MASTER_ADDR") or "192.0.2.1"
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
-            probe.connect((master, 9))
+        family, kind, _, _, where = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as probe:  # sends nothing
+            probe.connect(where)
             host: str = probe.getsockname()[0]
     except OSError:
         return socket.gethostname()
-    return socket.gethostname() if host.startswith("127.") else host
+    return socket.gethostname() if host == "::1" or host.startswith("127.") else host
+
+
+def joined(host: str, port: int) -> str:
+    """Host and port as in a URL, where a literal of IPv6 has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _whole(query: Mapping[str, str], name: str, default: int) -> int:

@@ -44,6 +44,9 @@ class StepRecord:
     """
 
     step: int
+    previous: int | None = None
+    """The step before it; None for ``step`` - 1. Another number, where steps are not counted one by one; one that was never
+    recorded, where steps were lost in between."""
     attempt: int = 0
     """How often the job was restarted; shared by all ranks, so that replayed steps never mix."""
     before: Rows

@@ -43,15 +43,18 @@ def announce(identity: Identity, address: str) -> bool:
 
 
 class StorePeers:
-    """Addresses of the ranks of a job, as far as they are known by now. ``own`` tells this rank's."""
+    """Addresses of the ranks of a job, as far as they are known by now. ``own`` tells this rank's, once it has one."""
 
-    def __init__(self, identity: Identity, own: Callable[[], str], discovered: Callable[[], Iterable[str]]) -> None:
+    def __init__(
+        self, identity: Identity, own: Callable[[], str | None], discovered: Callable[[], Iterable[str]]
+    ) -> None:
         self._identity, self._own, self._discovered = identity, own, discovered
         self._known: dict[int, str] = {}
 
     def __call__(self) -> Iterable[str]:
         if self._identity.world_size == 1:
-            return [self._own()]
+            own = self._own()
+            return [own] if own else []
         store = _store()
         if store is None:
             return self._discovered()

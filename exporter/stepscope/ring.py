@@ -1,7 +1,7 @@
 """A rank's last step records, as ``/steps`` serves them to the referee.
 
-One row per step: its number, the seconds of each phase before the exit of the step's last gradient collective, and
-those after it. A step without such a collective has one vector only.
+One row per step: its number and that of the step before it, the seconds of each phase before the exit of the step's last
+gradient collective, and those after it. A step without such a collective has one vector only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class StepRing:
     def add(self, record: StepRecord) -> None:
         parts = (record.before, record.after) if record.collective else (_sum(record),)
         values = [round(row[0], 7) for part in parts for row in part]
-        self._rows.append((record.step, json.dumps([record.step, *values], separators=(",", ":"))))
+        previous = record.step - 1 if record.previous is None else record.previous
+        self._rows.append((record.step, json.dumps([record.step, previous, *values], separators=(",", ":"))))
 
     def since(self, step: int) -> list[str]:
         """The rows of all later steps, oldest first."""

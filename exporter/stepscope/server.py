@@ -6,6 +6,7 @@ import errno
 import gzip
 import logging
 import os
+import socket
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -84,8 +85,8 @@ def _close_in_children(server: ThreadingHTTPServer) -> None:
     ours = weakref.ref(server.socket)
 
     def close() -> None:
-        if (socket := ours()) is not None:
-            socket.close()
+        if (listening := ours()) is not None:
+            listening.close()
 
     os.register_at_fork(after_in_child=close)
 
@@ -97,7 +98,15 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.slots = threading.BoundedSemaphore(MAX_CLIENTS)
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, handler)
+
+    def server_bind(self) -> None:
+        """``::`` means all interfaces, those of IPv4 among them."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for the connection, or close it when there are too many: silent ones count, too."""

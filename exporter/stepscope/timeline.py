@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OTHER, PHASES
@@ -32,8 +33,11 @@ _BEGINNERS = (DATA_WAIT, H2D, FORWARD, BACKWARD)
 
 MAX_BACKLOG = 100_000
 """Marks that wait to be resolved; the oldest are lost beyond that."""
-MAX_MARKS = 20_000
-"""Of one step: as many as 1,000 micro-batches need. A loop that never calls ``step_done`` ends here."""
+MAX_BEGINNINGS = 4000
+"""Of one step: batches, forwards and backwards of 1,000 micro-batches. A loop that never calls ``step_done`` ends here."""
+
+LARGEST_STEP = 2**53
+"""Beyond it a float cannot count."""
 
 SAMPLED = 128
 """In one of so many steps a mark is timed."""
@@ -115,11 +119,11 @@ class Done(NamedTuple):
 
     number: int
     """Of the steps done so far: a gap tells how many were lost."""
-    step: int | None = None
-    tokens: float | None = None
+    step: Any = None
+    tokens: Any = None
     loss: Any = None
     gradient_norm: Any = None
-    learning_rate: float | None = None
+    learning_rate: Any = None
     clipped: bool | None = None
     local_gradient_norm: Any = None
 
@@ -137,7 +141,7 @@ class Recorder:
     append. A clock that fails is told to ``failed`` once, and recording ends.
     """
 
-    __slots__ = ("_failed", "_number", "alive", "append", "clock", "mark_seconds", "stamp", "stream")
+    __slots__ = ("_failed", "_number", "_samples", "alive", "append", "clock", "mark_seconds", "stamp", "stream")
 
     def __init__(self, clock: Clock, failed: Callable[[Exception], None] = lambda error: None) -> None:
         self.clock = clock
@@ -146,8 +150,13 @@ class Recorder:
         self.append, self.stamp = self.stream.append, clock.stamp
         self.mark_seconds = 0.0
         """That a mark takes; measured in one step of so many."""
+        self._samples: deque[float] = deque(maxlen=9)
         self._failed = failed
         self._number = 0
+
+    def use(self, clock: Clock) -> None:
+        """Take stamps from another clock: before the first one only."""
+        self.clock, self.stamp = clock, clock.stamp
 
     def mark(self, code: int) -> None:
         """From now on it is this phase; or another of the marks."""
@@ -170,7 +179,8 @@ class Recorder:
         """What a mark takes, here and now, with the loop's caches: a mark that says nothing, timed."""
         began = time.perf_counter()
         self.mark(NOTE)
-        self.mark_seconds = time.perf_counter() - began
+        self._samples.append(time.perf_counter() - began)
+        self.mark_seconds = median(self._samples)  # one of them may have been interrupted
 
     def lost(self, error: Exception) -> None:
         """A mark could not be made: the step that it belongs to is dropped. All others are, too, if the clock has failed."""
@@ -207,7 +217,7 @@ class _Open:
     before: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
     after: list[float] = field(default_factory=lambda: [0.0] * len(PHASES))
     collectives: dict[str, float] = field(default_factory=dict)
-    marks: int = 0
+    beginnings: int = 0
     exited: bool = False
     checkpointed: bool = False
     spoiled: bool = False
@@ -229,7 +239,7 @@ class Resolver:
     ) -> None:
         """``tokens`` are those of a step that does not say its own, ``flops`` a step's by its tokens, and
         ``learning_rate`` that of this moment."""
-        self._recorder, self._clock = recorder, recorder.clock
+        self._recorder = recorder
         self._limits = limits or Limits()
         self._tokens, self._flops, self._learning_rate = tokens, flops, learning_rate
         self._failed = failed
@@ -237,14 +247,18 @@ class Resolver:
         self._stack: list[int] = []
         self._phase = OTHER
         self._since: Any = None
-        self._step = -1
+        self._step = self._previous = -1
         self._counted = 0
         self.dropped = 0
         """Steps that were done and not recorded."""
         self.endless = False
-        """A step took more marks than any can: nobody calls ``step_done``."""
+        """A step had more micro-batches than any can: nobody calls ``step_done``."""
         self.overhead_seconds = 0.0
-        """That recording took in the loop: all marks, each as long as the last one that was measured."""
+        """That recording took in the loop: all marks, each as long as those that were measured lately."""
+
+    @property
+    def _clock(self) -> Clock:
+        return self._recorder.clock
 
     def records(self) -> Iterator[StepRecord]:
         """The steps that the rank has passed since the last call, oldest first."""
@@ -255,6 +269,13 @@ class Resolver:
             record = self._take(*stream.popleft())
             if record:
                 yield record
+
+    def use(self, make: Callable[[], Clock]) -> bool:
+        """Take the clock that is made. False once something was recorded: stamps of two clocks cannot be compared."""
+        untouched = self._since is None and not self._recorder.stream
+        if untouched:
+            self._recorder.use(make())
+        return untouched
 
     def current(self) -> tuple[int, float] | None:
         """The phase that the rank is in, and since when (seconds since the epoch); None before the first mark."""
@@ -274,6 +295,9 @@ class Resolver:
                 self._stack.append(self._phase)
             self._phase = entered
             self._open.checkpointed |= entered == CHECKPOINT
+            self._open.beginnings += entered in _BEGINNERS
+            if self._open.beginnings > MAX_BEGINNINGS and not self._open.spoiled:
+                self._open.spoiled = self.endless = True
         elif code == DONE:
             record = self._finish(Done(*said))
         elif code in (POP, POP_EXIT):
@@ -294,9 +318,7 @@ class Resolver:
                 step.collectives[kind] = step.collectives.get(kind, 0.0) + seconds
             self._clock.release(self._since)
         self._since = stamp
-        step.marks += 1
-        if step.marks > MAX_MARKS and not step.spoiled:
-            step.spoiled = self.endless = True
+        self.overhead_seconds += self._recorder.mark_seconds
 
     def _exit(self) -> None:
         """Everything up to here was before the collective's exit; the last one of a step counts."""
@@ -309,7 +331,6 @@ class Resolver:
         record = self._end() if self._open.done else None  # nothing began a step between two that are done
         self._open.done = done
         self._phase = OTHER if not self._stack else self._phase
-        self.overhead_seconds += self._open.marks * self._recorder.mark_seconds
         return record
 
     def _end(self) -> StepRecord | None:
@@ -322,15 +343,18 @@ class Resolver:
         further = done.number - self._counted
         self.dropped += further - 1 + step.spoiled
         self._counted = done.number
-        self._step = done.step if done.step is not None and done.step > self._step else self._step + further
+        before, said = self._step, self._number(done.step)
+        self._step = int(said) if said is not None and before < said < LARGEST_STEP else before + further
+        self._previous = before if further == 1 else -1
         return None if step.spoiled else self._record(step, done)
 
     def _record(self, step: _Open, done: Done) -> StepRecord:
         before, after = (step.before, step.after) if step.exited else (step.after, [0.0] * len(PHASES))
-        tokens = self._tokens if done.tokens is None else done.tokens
-        local_norm = self._number(done.local_gradient_norm)
+        tokens, local_norm = self._number(done.tokens), self._number(done.local_gradient_norm)
+        tokens = self._tokens if tokens is None else tokens
         return StepRecord(
             step=self._step,
+            previous=self._previous,
             before=[[seconds] for seconds in before],
             after=[[seconds] for seconds in after],
             ended=[self._clock.epoch(self._since)],
@@ -345,14 +369,15 @@ class Resolver:
 
     def _number(self, kept: Any) -> float | None:
         try:
-            return self._clock.number(kept)
+            return None if kept is None else self._clock.number(kept)
         except Exception as error:
             self._failed(error)
             return None
 
     def _learning(self, done: Done) -> Learning | None:
         loss, norm = self._number(done.loss), self._number(done.gradient_norm)
-        rate = self._learning_rate() if done.learning_rate is None else done.learning_rate
+        rate = self._number(done.learning_rate)
+        rate = self._learning_rate() if rate is None else rate
         if loss is None and norm is None and rate is None:
             return None
         limits = self._limits

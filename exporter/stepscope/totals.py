@@ -56,6 +56,10 @@ class RunTotals:
         self.nonfinite += learning.nonfinite
 
 
+def _added(total: float | None, value: float) -> float | None:
+    return (total or 0.0) + value if value else total
+
+
 def _known(value: float | None, before: float | None) -> float | None:
     return before if value is None else value
 
@@ -68,7 +72,7 @@ class Totals(Protocol):
     dropped: int
     tokens: Column
     flops: Column
-    """One number for all ranks, or one for each."""
+    """One number for all ranks, or one for each; None where nobody knows."""
     local_gradient_norm: Column | None
     """Of the last step; None where it is not known."""
 
@@ -92,7 +96,7 @@ class Totals(Protocol):
         """Smallest exposed all-reduce of the last ``WINDOW_STEPS`` steps, seconds; None before the first step."""
 
     def flops_per_second(self) -> Column | None:
-        """Model FLOP/s over the last ``WINDOW_STEPS`` steps; None before the first step."""
+        """Model FLOP/s over the last ``WINDOW_STEPS`` steps; None before the first step, and where nobody knows."""
 
     def duration_counts(self) -> Rows:
         """Steps by duration: one row per bound of ``STEP_SECONDS_BOUNDS`` and one for the rest; not cumulative."""
@@ -105,8 +109,9 @@ class RankTotals:
     run: RunTotals = field(default_factory=RunTotals)
     steps: int = 0
     dropped: int = 0
-    tokens: float = 0.0
-    flops: float = 0.0
+    tokens: float | None = 0.0
+    flops: float | None = 0.0
+    """None until there are any: nobody knows them."""
     local_gradient_norm: list[float] | None = None
     phase_seconds: list[list[float]] = field(default_factory=lambda: [[0.0] for _ in PHASES])
     collective_seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -123,8 +128,8 @@ class RankTotals:
             self.collective_seconds.setdefault(kind, [0.0])[0] += exposed
         duration = sum(seconds)
         self.steps += 1
-        self.tokens += record.tokens
-        self.flops += record.flops
+        self.tokens = _added(self.tokens, record.tokens)
+        self.flops = _added(self.flops, record.flops)
         self.local_gradient_norm = record.local_gradient_norm or self.local_gradient_norm
         self.last_duration[0], self.last_ended[0] = duration, record.ended[0]
         self._window.append((seconds[ALLREDUCE], duration, record.flops))
@@ -136,6 +141,8 @@ class RankTotals:
 
     def flops_per_second(self) -> list[float] | None:
         wall = sum(duration for _, duration, _ in self._window)
+        if self.flops is None:
+            return None
         return [sum(flops for _, _, flops in self._window) / wall] if wall > 0 else None
 
     def duration_counts(self) -> list[list[int]]:

@@ -10,11 +10,14 @@ import threading
 import time
 import urllib.request
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from stepscope import Identity, StepMonitor
 from stepscope.peers import fetch
@@ -228,6 +231,118 @@ def test_every_rank_publishes_its_own_gradient_norm_and_the_first_one_the_step(m
     assert found.get(("training_global_step",)) == (5000 if rank == 0 else None)
 
 
+def test_where_tokens_are_not_told_mfu_is_absent_not_zero(make, caplog):
+    """Neither tokens nor FLOPs, and the log says so once; told with the steps, both are there."""
+    caplog.set_level(logging.WARNING, "stepscope")
+    monitor = make(model=GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=11)), peak=1e12)
+    train(monitor, steps=20)
+    names = {key[0] for key in page(monitor)}
+    assert names.isdisjoint({"training_mfu_ratio", "training_model_flops_total", "training_tokens_total"})
+    assert caplog.text.count("no tokens are reported") == 1
+    train(monitor, steps=2, tokens=5)
+    found = page(monitor)
+    assert found["training_tokens_total",] == 10
+    assert found["training_model_flops_total",] > 0
+
+
+def test_the_formula_of_tokens_is_not_applied_to_samples(make):
+    """It would be too low by the sequence length."""
+    config = GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=11)
+    monitor = make(model=GPT2LMHeadModel(config), peak=1e12, tokens_per_step=4, unit="samples")
+    train(monitor, steps=2)
+    assert ("training_model_flops_total",) not in page(monitor)
+
+
+def test_an_impossible_mfu_is_said_once(make, caplog):
+    """A peak of another dtype, for example."""
+    caplog.set_level(logging.WARNING, "stepscope")
+    monitor = make(flops_per_step=1e12, peak=1e6, tokens_per_step=1)
+    train(monitor)
+    page(monitor)
+    page(monitor)
+    assert caplog.text.count("MFU is above 1") == 1
+
+
+def test_autocast_is_seen_in_the_first_forward(make):
+    """The matrix products' dtype is not the parameters': what was told wins over what is seen."""
+    for told, name in ((None, "bf16"), (torch.float16, "fp16")):
+        model, monitor = nn.Linear(4, 1), make(dtype=told)
+        monitor.wrap(model)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            model(torch.ones(4))
+        train(monitor, steps=1)
+        info = next(key for key in page(monitor) if key[0] == "training_run_info")
+        assert name in info
+
+
+def test_fsdps_mixed_precision_is_the_dtype(make, monkeypatch):
+    """Parameters are kept in fp32, and multiplied in bf16: another peak by far."""
+    groups = [SimpleNamespace(mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))]
+    monkeypatch.setattr("stepscope.monitor.fsdp_groups", lambda model: groups)
+    monitor = make(model=nn.Linear(4, 1))
+    train(monitor, steps=1)
+    assert "bf16" in next(key for key in page(monitor) if key[0] == "training_run_info")
+
+
+@dataclass
+class Gpu:
+    """A device by the type that it says."""
+
+    type: str = "cuda"
+    index: int = 0
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A machine on which models are on an H100 once they were moved (``moved``), seen through the host's clock."""
+    state = SimpleNamespace(moved=False, clocks=[])
+
+    class GpuClock(HostClock):
+        def __init__(self):
+            super().__init__()
+            state.clocks.append(self)
+
+    monkeypatch.setattr("stepscope.monitor._device_of", lambda model: Gpu() if state.moved else torch.device("cpu"))
+    monkeypatch.setattr("stepscope.monitor._uuid", lambda device: "GPU-1")
+    monkeypatch.setattr("stepscope.monitor.allocator_bytes", lambda torch, device: {})
+    own = {
+        "_clock": lambda self: GpuClock() if self._on_cuda else HostClock(),
+        "_device_collectors": lambda self, uuid: [],
+    }
+    own["_device_name"] = lambda self: "NVIDIA H100 80GB HBM3" if self._on_cuda else "cpu"
+    for name, action in own.items():
+        monkeypatch.setattr(StepMonitor, name, action)
+    return state
+
+
+def test_a_model_that_comes_to_the_gpu_later_is_measured_there(make, gpu):
+    """As with a model made on the meta device, and with none: the clock, the peak and the identity are the GPU's."""
+    for model in (nn.Linear(4, 1), None):
+        gpu.moved, gpu.clocks = False, []
+        monitor = make(model=model)
+        gpu.moved = True
+        monitor.wrap(nn.Linear(4, 1).bfloat16())
+        train(monitor, steps=2)
+        found = page(monitor)
+        assert len(gpu.clocks) == 1
+        assert monitor._recorder.clock is gpu.clocks[0]
+        assert found["training_peak_flops", "bf16", "datasheet"] == 989e12
+        assert any(key[0] == "training_rank_info" and "GPU-1" in key for key in found)
+        assert found["stepscope_errors_total", "monitor"] == 0
+
+
+def test_once_steps_are_measured_the_clock_stays(make, gpu, caplog):
+    """Stamps of two clocks cannot be compared; the log says what to do."""
+    monitor = make(model=nn.Linear(4, 1))
+    train(monitor, steps=2)
+    gpu.moved = True
+    monitor.wrap(nn.Linear(4, 1))
+    train(monitor, steps=2)
+    assert "after .to(device)" in caplog.text
+    assert gpu.clocks == []
+    assert page(monitor)["training_steps_total",] == 4
+
+
 def test_mfu_is_flops_by_time_and_peak(make):
     """Configured on both sides: anybody can divide."""
     monitor = make(flops_per_step=2e6, peak=1e9, tokens_per_step=1)
@@ -278,6 +393,46 @@ def test_a_loss_that_is_no_single_number_is_counted_and_absent(make):
     assert ("training_loss",) not in found
     assert found["training_steps_total",] == 5
     assert found["stepscope_errors_total", "loss"] == 10
+
+
+def test_numbers_may_be_tensors(make):
+    """Tokens counted from a mask, a learning rate that is kept as a tensor, a step counter on the device."""
+    monitor = make()
+    said = {"tokens": torch.tensor(7), "learning_rate": torch.tensor(0.125), "step": torch.tensor(41)}
+    train(monitor, steps=1, **said)
+    found = page(monitor)
+    assert found["training_tokens_total",] == 7
+    assert found["training_learning_rate",] == 0.125
+    assert found["training_global_step",] == 41
+
+
+@pytest.mark.parametrize("name", ["tokens", "learning_rate", "step"])
+def test_a_number_that_is_none_costs_itself_alone(make, name):
+    """The page is served, the steps are counted, and the failure as well."""
+    monitor = make(tokens_per_step=3)
+    train(monitor, steps=2, **{name: "many"})
+    found = page(monitor)
+    assert found["training_steps_total",] == 2
+    assert found["training_tokens_total",] == 6
+    assert found["stepscope_errors_total", "loss"] == 2
+
+
+def test_the_optimizers_memory_is_found_behind_many_micro_batches(make):
+    """Its state is there after the first step; backward is left long before."""
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    monitor = make(model=model)
+    monitor.wrap(model, optimizer)
+    for _ in monitor.batches(range(2)):
+        for _ in range(12):
+            with monitor.phase("backward"):
+                model(torch.ones(4)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        monitor.step_done()
+    monitor.flush()
+    held = {key[1]: value for key, value in page(monitor).items() if key[0] == "training_memory_bytes"}
+    assert held == {"parameters": 40, "gradients": 40, "optimizer": 80}
 
 
 def test_a_watched_model_can_be_saved_and_copied(make, tmp_path):
@@ -405,6 +560,21 @@ def test_a_port_in_use_is_said_and_tried_again(make, caplog, monkeypatch):
     found = page(monitor)
     assert found["training_steps_total",] == 5
     assert found["stepscope_errors_total", "server"] >= 2
+
+
+def test_as_long_as_its_port_is_another_jobs_a_job_judges_nobody(make):
+    """What answers there is not its own rank."""
+    first = make(Identity(run="a", node="host"))
+    taken = int(address(first).rpartition(":")[2])
+    second = make(Identity(run="b", node="host"), port=taken)
+    assert list(second._publisher.puller._peers()) == []
+    assert second._publisher.puller.view(lambda alignment: alignment.run) == "b"
+
+
+def test_ranks_that_meet_within_the_forward_are_warned_of(make, caplog):
+    """Who waits in SyncBatchNorm seems to compute."""
+    make().wrap(nn.SyncBatchNorm(4))
+    assert "SyncBatchNorm" in caplog.text
 
 
 def test_a_full_disk_for_discovery_is_counted(make, tmp_path, caplog):

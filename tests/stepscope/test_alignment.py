@@ -10,11 +10,11 @@ from stepscope.record import StepRecord
 from stepscope.ring import StepRing, document
 
 
-def rows(steps, *, slow=False, collective=True):
+def rows(steps, *, slow=False, collective=True, stride=1):
     """Backward takes 1 s, or 1.5 on a slow rank; who is fast waits in all-reduce."""
     seconds = [0.1, 0, 0.5, 1.5 if slow else 1.0, 0.2 if slow else 0.7, 0, 0, 0]
     after = [0, 0, 0, 0, 0, 0.1, 0, 0.05]
-    return [[step, *seconds, *(after if collective else [])] for step in steps]
+    return [[step, step - stride, *seconds, *(after if collective else [])] for step in steps]
 
 
 def answer(rank, steps, *, start=0, world=2, node="a", strategy="ddp", run="r", **more):
@@ -31,6 +31,29 @@ def test_complete_steps_are_judged():
     assert referee.outcomes == {"complete": 4, "incomplete": 0, "dropped": 0, "unsupported": 0}
     assert referee.late_steps == [0, 4]
     assert referee.late_seconds[BACKWARD][1] == pytest.approx(4 * 0.5)
+
+
+def test_steps_need_not_be_counted_one_by_one():
+    """A loop that numbers its steps by micro-batch, and one with two optimizers."""
+    alignment = Alignment()
+    for rank, slow in ((0, False), (1, True)):
+        alignment.add(answer(rank, range(3, 31, 4), slow=slow, stride=4), 0.0)
+    assert alignment.referee.outcomes["complete"] == 6
+    assert alignment.referee.late_steps == [0, 6]
+
+
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1]])
+def test_a_lap_does_not_span_a_step_that_was_lost(lost):
+    """On any rank: what follows only opens a lap."""
+    alignment = Alignment()
+    for rank in (0, 1):
+        alignment.add(answer(rank, range(3)), 0.0)
+        gap = rank in lost  # it recorded nothing of step 3, and says so
+        alignment.add(answer(rank, [] if gap else [3]), 0.0)
+        alignment.add(answer(rank, [4], stride=5 if gap else 1), 0.0)
+        alignment.add(answer(rank, [5]), 0.0)
+    alignment.settle(PATIENCE_SECONDS + 1)
+    assert alignment.referee.outcomes["complete"] == 2 + 1
 
 
 def test_a_step_waits_for_its_last_rank_and_is_incomplete_then():
@@ -139,7 +162,7 @@ def test_a_ring_serves_what_is_new():
     (steps,) = parse_steps(json.loads(document(ring.since(4), **head)))
     assert (steps.rank, steps.process, steps.last) == (1, "p", 7)
     assert [list(row) for row in steps.rows] == [
-        [5, *[0.125] * 8, *[0.25] * 8], [6, *[0.375] * 8], [7, *[0.125] * 8, *[0.25] * 8],
+        [5, 4, *[0.125] * 8, *[0.25] * 8], [6, 5, *[0.375] * 8], [7, 6, *[0.125] * 8, *[0.25] * 8],
     ]  # fmt: skip
     assert [json.loads(row)[0] for row in ring.since(-1)] == [3, 4, 5, 6, 7]
     assert ring.since(7) == []

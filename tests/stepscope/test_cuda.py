@@ -1,5 +1,7 @@
 """The CUDA clock, against events that behave like CUDA's. Only a GPU can prove the figures."""
 
+import threading
+
 import pytest
 
 from stepscope.cuda import MAX_EVENTS, CudaClock
@@ -69,12 +71,19 @@ class Placement:
 class Torch:
     """The part of torch that the clock uses. Synchronizing is allowed once."""
 
-    float32 = "float32"
+    float64 = "float64"
 
     def __init__(self):
         self.stream, self.synchronized = Stream(), 0
+        self.capturing, self.devices = False, []
         self.cuda = self
         self.Event = Event
+
+    def is_current_stream_capturing(self):
+        return self.capturing
+
+    def set_device(self, device):
+        self.devices.append((threading.current_thread().name, device))
 
     def current_stream(self, device):
         return self.stream
@@ -184,6 +193,65 @@ def test_a_device_that_stands_still_exhausts_the_pool_and_nothing_else(torch, cl
     assert list(resolver.records()) == []
     assert recorder.alive
     assert len(recorder.stream) == 0
+
+
+def test_a_step_in_which_a_graph_is_captured_is_dropped(torch, clock):
+    """Its events would be part of the graph. The steps before and after are whole."""
+    recorder = Recorder(clock)
+    a_step(torch, recorder, 0)
+    recorder.mark(DATA_WAIT)
+    torch.capturing = True
+    recorder.mark(FORWARD)
+    recorder.mark(BACKWARD)
+    torch.capturing = False
+    recorder.done(1)
+    a_step(torch, recorder, 2)
+    recorder.mark(FLUSH)
+    torch.stream.done = torch.stream.busy_until
+    resolver = Resolver(recorder)
+    assert [record.step for record in resolver.records()] == [0, 2]
+    assert resolver.dropped == 1
+    assert recorder.alive
+
+
+def test_other_threads_ask_on_the_ranks_own_device(torch, clock):
+    """Each says so once; the training loop's thread is left alone."""
+    recorder = Recorder(clock)
+    resolver = Resolver(recorder)
+    a_step(torch, recorder, 0)
+    torch.stream.done = torch.stream.busy_until
+    list(resolver.records())
+    assert torch.devices == []
+    a_step(torch, recorder, 1)
+    torch.stream.done = torch.stream.busy_until
+    scrape = threading.Thread(target=lambda: [*resolver.records(), resolver.current()], name="scrape")
+    scrape.start()
+    scrape.join()
+    assert torch.devices == [("scrape", "cuda:0")]
+
+
+def test_the_devices_time_does_not_drift_away_from_the_hosts(torch, monkeypatch):
+    """A device whose clock is 50 ppm slow, over two weeks: a step's end stays within a second of the host's time. While the
+    device stands still, its last stamp does not grow younger."""
+    now = 1.7e9
+    monkeypatch.setattr("time.time", lambda: now)
+    clock = CudaClock(torch, "cuda:0")
+    for _ in range(14 * 24 * 60):
+        now += 60.0
+        torch.stream.host += 60.0 * (1 - 50e-6)
+        stamp = clock.stamp()
+        torch.stream.done = torch.stream.busy_until
+        told = clock.epoch(stamp)
+        clock.release(stamp)
+    assert told == pytest.approx(now, abs=1.0)
+    last = clock.stamp()
+    torch.stream.done = torch.stream.busy_until
+    ages = []
+    for _ in range(1000):
+        now += 60.0
+        ages.append(now - clock.epoch(last))
+    assert ages == sorted(ages)
+    assert ages[-1] == pytest.approx(60_000, rel=0.01)
 
 
 def test_a_loss_on_the_device_is_read_without_waiting(torch, clock):

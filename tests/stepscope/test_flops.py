@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, T5Config
 
-from stepscope.flops import counted_flops, decoder_flops, find_peak, measured_peak
+from stepscope.flops import counted_flops, decoder_flops, dtype_name, find_peak, measured_peak, parameter_count
 from stepscope.memory import counted_bytes
 from stepscope.mfu import DATASHEET, DEVICE_NAMES, datasheet_peak, transformer_flops_per_token
 
@@ -45,6 +45,44 @@ def test_what_does_not_follow_the_formula_is_not_guessed(config):
     if config is not None:
         model.config = config
     assert decoder_flops(model, 16) is None
+
+
+def test_a_frozen_parameter_costs_a_third_less():
+    """Its own gradient is not computed: 4 FLOPs instead of 6, as for all but the adapters of LoRA."""
+    model = LlamaForCausalLM(LLAMA)
+    whole = sum(p.numel() for p in model.parameters())
+    for parameter in model.model.parameters():
+        parameter.requires_grad = False
+    trained = sum(p.numel() for p in model.lm_head.parameters())
+    known = decoder_flops(model, None)
+    assert known.of(1) == pytest.approx(6 * trained + 4 * (whole - trained))
+    assert "frozen" in known.convention
+
+
+def test_parameters_that_others_hold_are_counted_or_nothing_is_said():
+    """DeepSpeed tells how many numbers there are in all; FSDP1 shows its own shard alone."""
+    model = LlamaForCausalLM(LLAMA)
+    whole = parameter_count(model)
+    for parameter in model.parameters():
+        parameter.ds_numel, parameter.data = parameter.numel(), torch.empty(0)
+    assert parameter_count(model) == whole
+    assert decoder_flops(model, None).of(1) == 6 * whole
+    flat = type("FullyShardedDataParallel", (nn.Module,), {})()
+    flat.module = LlamaForCausalLM(LLAMA)
+    flat.config = LLAMA
+    assert parameter_count(flat) is None
+    assert decoder_flops(flat, None) is None
+
+
+def test_fp32_on_a_gpu_that_may_multiply_in_tf32_is_tf32(monkeypatch):
+    """The peak is seven times as high. A CPU has none."""
+    gpu = torch.device("cuda", 0)
+    assert dtype_name(torch.float32, gpu) == "fp32"
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert dtype_name(torch.float32, gpu) == "tf32"
+    assert dtype_name(torch.float32, torch.device("cpu")) == "fp32"
+    assert dtype_name(torch.bfloat16, gpu) == "bf16"
+    assert find_peak(None, "NVIDIA H100 80GB HBM3", gpu, torch.float32).flops == 494e12
 
 
 def test_counted_flops_are_the_formulas(caplog):

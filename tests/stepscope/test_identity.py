@@ -9,8 +9,8 @@ TORCHRUN = {
     "TORCHELASTIC_RUN_ID": "llm-7b", "MASTER_ADDR": "a", "MASTER_PORT": "1",
 }  # fmt: skip
 SLURM = {
-    "SLURM_PROCID": "9", "SLURM_NTASKS": "16", "SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "8", "SLURM_JOB_ID": "4711",
-    "SLURMD_NODENAME": "gpu-03", "SLURM_NNODES": "2",
+    "SLURM_PROCID": "9", "SLURM_NTASKS": "16", "SLURM_STEP_NUM_TASKS": "16", "SLURM_LOCALID": "1", "SLURM_NTASKS_PER_NODE": "8",
+    "SLURM_JOB_ID": "4711", "SLURMD_NODENAME": "gpu-03", "SLURM_NNODES": "2",
 }  # fmt: skip
 
 
@@ -27,6 +27,13 @@ def test_slurms_variables():
     who = Identity.from_env(SLURM)
     assert (who.rank, who.world_size, who.local_rank, who.local_world_size) == (9, 16, 1, 8)
     assert (who.run, who.node) == ("slurm-4711", "gpu-03")
+
+
+def test_in_a_batch_script_it_is_one_process():
+    """``python train.py`` without ``srun``: Slurm says how many tasks the job may have, and only one is running."""
+    batch = {name: value for name, value in SLURM.items() if not name.startswith("SLURM_STEP")}
+    who = Identity.from_env({**batch, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"})
+    assert (who.rank, who.world_size, who.one_node) == (0, 1, True)
 
 
 def test_torchrun_under_slurm_is_torchruns():

@@ -11,6 +11,7 @@ import urllib.request
 
 import pytest
 
+from stepscope.peers import fetch
 from stepscope.server import MAX_CLIENTS, Answer, BadQuery, MetricsServer, PortInUse
 
 
@@ -113,6 +114,17 @@ def test_a_port_in_use_is_named_with_the_way_out(server):
     """Two servers cannot share a port."""
     with pytest.raises(PortInUse, match=f"127.0.0.1:{server.port}.*STEPSCOPE_METRICS_PORT"):
         MetricsServer({}, port=server.port)
+
+
+@pytest.mark.parametrize(("address", "reached"), [("::1", ["[::1]"]), ("::", ["[::1]", "127.0.0.1"])])
+def test_ipv6_is_served_and_all_interfaces_are_those_of_ipv4_as_well(address, reached):
+    """A literal has brackets, as in a URL."""
+    server = MetricsServer({"/metrics": lambda query: Answer("up 1\n")}, port=0, address=address)
+    try:
+        for host in reached:
+            assert fetch(f"{host}:{server.port}", "/metrics") == b"up 1\n"
+    finally:
+        server.close()
 
 
 def test_a_forked_child_does_not_keep_the_port():
