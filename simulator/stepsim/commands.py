@@ -16,6 +16,7 @@ from stepscope.diagnosis import SourceError
 from stepscope.publisher import METRICS_PORT
 from stepscope.server import PortInUse
 from stepsim.diagnoser import Diagnoser
+from stepsim.failure import fail
 from stepsim.fault_commands import fault_app
 from stepsim.history import HistoryError, write_history
 from stepsim.incidents import PACES, UnknownPace, pace_named
@@ -70,12 +71,6 @@ PublicPort = Annotated[
     int | None,
     typer.Option(envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another."),
 ]
-
-
-def fail(message: object, code: int) -> typer.Exit:
-    """Print an error; raise what this returns."""
-    errors.print(f"stepscope: {message}", style="red", markup=False, soft_wrap=True)
-    return typer.Exit(code)
 
 
 def _version(wanted: bool) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from stepsim.board import target_label
+from stepsim.failure import fail
 
 fault_app = typer.Typer(no_args_is_help=True, help="Start, stop and list the faults of a running lab.")
 
@@ -38,7 +39,7 @@ def start(
 ) -> None:
     """Start a fault while the job runs."""
     if rank is not None and node is not None:
-        raise _fail("give --rank or --node, not both", 2)
+        raise fail("give --rank or --node, not both")
     target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
     request = {
         "fault": fault,
@@ -59,8 +60,10 @@ def stop(
     port: Port = 8000,
 ) -> None:
     """Stop a fault, or all of them."""
+    active = call("GET", "/faults", url, port)
     call("DELETE", f"/faults/{fault_id}" if fault_id else "/faults", url, port)
-    Console().print(f"stopped {fault_id or 'all faults'}", highlight=False)
+    stopped = fault_id or ", ".join(fault["id"] for fault in active)
+    Console().print(f"stopped {stopped}" if stopped else "no fault is active", highlight=False)
 
 
 @fault_app.command("list")
@@ -116,7 +119,7 @@ def call(method: str, path: str, url: str | None, port: int, **options: Any) -> 
     try:
         answer = requests.request(method, base + path, headers=ACTION, timeout=10, **options)
     except requests.RequestException:
-        raise _fail(
+        raise fail(
             f"no lab answers at {base}. Start one with 'make lab' or 'make lab-real', or name it with --url.", 1
         ) from None
     if answer.status_code >= 400:
@@ -124,10 +127,5 @@ def call(method: str, path: str, url: str | None, port: int, **options: Any) -> 
             message = answer.json()["error"]
         except (ValueError, KeyError):
             message = f"{base} answered {answer.status_code}: is it a Stepscope simulator?"
-        raise _fail(message, 2 if answer.status_code < 500 else 1)
+        raise fail(message, 2 if answer.status_code < 500 else 1)
     return answer.json() if answer.content else None
-
-
-def _fail(message: str, code: int) -> typer.Exit:
-    Console(stderr=True).print(f"stepscope: {message}", style="red", markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(code)

@@ -47,7 +47,9 @@ def test_faults_are_started_listed_and_stopped(simulator):
     assert fault(simulator, "stop", listed[0]["id"]).returncode == 0
     assert "no fault is active" in fault(simulator, "list").stdout
     fault(simulator, "start", "data_starvation")
-    assert "all faults" in fault(simulator, "stop").stdout
+    (active,) = json.loads(fault(simulator, "list", "--json").stdout)
+    assert fault(simulator, "stop").stdout == f"stopped {active['id']}\n"
+    assert fault(simulator, "stop").stdout == "no fault is active\n"
     assert json.loads(fault(simulator, "list", "--json").stdout) == []
 
 

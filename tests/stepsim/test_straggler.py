@@ -175,7 +175,7 @@ def test_the_command_refuses_nonsense_with_status_2(arguments):
     """And says why."""
     done = run(*arguments)
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: ")
+    assert done.stderr.startswith("stepscope: ")
 
 
 def test_the_picture_is_one(tmp_path):

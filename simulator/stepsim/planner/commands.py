@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from stepsim.accelerators import ACCELERATORS
+from stepsim.failure import fail
 from stepsim.job import JobError, load_job
 from stepsim.planner.answer import answer
 from stepsim.planner.models import MODELS
@@ -73,8 +74,7 @@ def plan_scaling(
         job = load_job(preset or "cluster", job_file) if preset or job_file else None
         answered = answer(PlanRequest.of(given, job), job)
     except (JobError, PlanError) as error:
-        Console(stderr=True, highlight=False).print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise fail(error) from None
     if as_json:
         typer.echo(json.dumps(answered))
         return

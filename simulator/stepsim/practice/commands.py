@@ -17,6 +17,7 @@ from rich.syntax import Syntax
 from rich.table import Column, Table
 
 from stepscope.server import PortInUse
+from stepsim.failure import fail
 from stepsim.practice import as_json, tables
 from stepsim.practice.data import lab_rules
 from stepsim.practice.drill import Drill, DrillError, drills, find_drill, rule_text
@@ -301,8 +302,7 @@ def _told_errors() -> Iterator[None]:
     try:
         yield
     except (DrillError, RuleFileError, EngineError, SubmissionError, PortInUse, DataFolderError) as error:
-        errors.print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2) from None
+        raise fail(error) from None
 
 
 def _print_findings(file: RuleFile, found: list[Finding], *, quiet: bool = False) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from stepsim.failure import fail
 from stepsim.straggler.answer import Answer, Bar, solve
 from stepsim.straggler.curve import efficiency_by_size
 from stepsim.straggler.picture import picture
@@ -59,7 +60,7 @@ def calculate_straggler(
         if plot and plot.suffix != ".svg":
             raise StragglerError(f"--plot writes SVG: give a name that ends in .svg, such as {plot.stem}.svg")
     except StragglerError as error:
-        raise _fail(str(error), 2) from None
+        raise fail(error) from None
     answer = solve(question)
     if plot:
         _draw(answer, plot)
@@ -76,12 +77,7 @@ def _draw(answer: Answer, plot: Path) -> None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         plot.write_text(picture(answer), encoding="utf-8")
     except OSError as error:
-        raise _fail(f"cannot write {plot}: {error.strerror}", 2) from None
-
-
-def _fail(message: str, status: int) -> typer.Exit:
-    Console(stderr=True, highlight=False).print(f"error: {message}", style="red", markup=False)
-    return typer.Exit(status)
+        raise fail(f"cannot write {plot}: {error.strerror}") from None
 
 
 def _shown(answer: Answer) -> RenderableType:

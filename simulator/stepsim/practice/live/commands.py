@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from stepsim.board import target_label
+from stepsim.failure import fail
 from stepsim.fault_commands import AsJson, Port, Url
 from stepsim.practice.live import client
 from stepsim.practice.rule_file import RuleFileError, load_rules
@@ -42,8 +43,7 @@ def install(
             out.print(f"loaded {len(file.alerts)} alerts into {url}; they carry the label practice. See dashboard 7, or "
                       f"{url}/alerts. Take them out again: stepscope practice live --clear", soft_wrap=True)  # fmt: skip
     except (RuleFileError, client.LiveError) as error:
-        Console(stderr=True, highlight=False).print(f"stepscope: {error}", style="red", markup=False, soft_wrap=True)
-        raise typer.Exit(2 if isinstance(error, RuleFileError) or rules is None else 1) from None
+        raise fail(error, 2 if isinstance(error, RuleFileError) or rules is None else 1) from None
 
 
 def start(
