@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meaning import BAD, Json
+from meaning import FAULT, Json
 from panels import DATASOURCE, Cells, placed
 
 KEPT = "${datasource:queryparam}&${run:queryparam}&${console:queryparam}"
@@ -25,14 +25,22 @@ def label_variable(name: str, label: str, query: str, **more: Any) -> Json:
 
 SOURCE = variable("datasource", "datasource", "Data source", query="prometheus", regex="", refresh=1, multi=False,
                   includeAll=False, options=[], current={})  # fmt: skip
-RUN = label_variable("run", "Run", "label_values(training_steps_total, run)")
+RANKS_OF_ALL = "run:training_ranks:count"
+RUN = label_variable(
+    "run", "Run",
+    f"query_result(sort_desc(timestamp({RANKS_OF_ALL}) - count_over_time({RANKS_OF_ALL}[$__range]) / 1e6 "
+    f"or max_over_time(timestamp({RANKS_OF_ALL})[$__range:1m])))",
+    regex='/run="([^"]+)"/', sort=0,
+)  # fmt: skip
+"""The first one is chosen: those that train now come first, the youngest on top, then those that have ended, the last on top."""
 NODE = label_variable("node", "Node", 'label_values(training_rank_info{run="$run"}, node)', multi=True, includeAll=True,
                       allValue=".*", current={"text": ["All"], "value": ["$__all"]})  # fmt: skip
 RANK = label_variable("rank", "Rank", 'label_values(training_rank_info{run="$run",node=~"$node"}, rank)', sort=3)
 RANKS = label_variable(
-    "ranks", "Ranks", 'query_result(run:training_ranks:count{run="$run"})', regex="/} ([0-9]+) /", hide=2
-)
-"""How many there are, for titles."""
+    "ranks", "Ranks", f'query_result(max_over_time({RANKS_OF_ALL}{{run="$run"}}[$__range]))', regex="/} ([0-9]+) /",
+    sort=0, hide=2,
+)  # fmt: skip
+"""How many there are, or were, for titles."""
 PRICE = variable(
     "textbox", "price", "Price per GPU-hour, such as 2.5", query="", current={"text": "", "value": ""}, options=[]
 )
@@ -41,6 +49,7 @@ CONSOLE = variable("textbox", "console", "Console", query="http://127.0.0.1:8000
 
 PRICED = "(${price}e0)"
 """The price as a number: without one this reads as a series that does not exist, and the panel stays empty."""
+NO_MONEY = "no referee, or no price"
 
 
 LEADS_TO = {
@@ -77,7 +86,7 @@ _FAULTS = {
     "name": "Faults",
     "datasource": DATASOURCE,
     "enable": True,
-    "iconColor": BAD,
+    "iconColor": FAULT,
     "target": {"expr": "lab_fault_active > 0", "refId": "Anno", "interval": "15s"},
     "titleFormat": "{{fault}}",
     "textFormat": "{{target}}, severity {{severity}}",

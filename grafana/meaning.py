@@ -29,14 +29,18 @@ PHASE_COLOURS = {
 }
 SPLIT_COLOURS = {**PHASE_COLOURS, "transfer": "#0072B2", "waiting": "#D55E00"}
 """All-reduce taken apart: transfer keeps its colour."""
-UTILIZATION, MFU = "#7EB6FF", "#FF7F3F"
+UTILIZATION, MFU = "#7EB6FF", "#D1158C"
+"""Far from each other and from data wait for every kind of colour vision, as all three cross in one graph."""
 GOOD, WARN, BAD, PLAIN = "#73BF69", "#FFB357", "#F2495C", "text"
 HIGHEST, MIDDLE, LOWEST, CHOSEN = "#B877D9", "#9FA7B3", "#3DD2CC", "text"
 """Of all ranks, GPUs or nodes: the largest, the median and the smallest; and the one that was chosen above."""
-FAULT = "#C0D8FF"
-"""The truth of the lab."""
+FAULT = "#7373E6"
+"""The truth of the lab. Seen on white and on black: ribbons are thin."""
 LINE, REFERENCE = "#B7C3D0", "#6E7A89"
 """A line that stands for nothing that has a colour of its own, and what it is compared with."""
+SHADES = {"mode": "shades", "fixedColor": LINE}
+"""Of lines whose names nobody knows beforehand: Grafana's palette has the green and the red of good and bad."""
+WIRE_COLOURS = {"NVLink": "#9CA331", "InfiniBand": "#61AEC2", "Ethernet": "#755752", "PCIe": "#5252A3"}
 
 Json = dict[str, Any]
 
@@ -64,18 +68,19 @@ def steps(*thresholds: tuple[float | None, str]) -> Json:
 
 
 CULPRIT_SHARE = bound("TrainingRankStraggling")
+NONFINITE_STEPS = bound("TrainingGradientExploding", "or sum by (run) (increase(training_nonfinite")
 OUT_OF_BAND_STEPS = bound("TrainingGradientExploding", "out_of_band")
 
 MFU_STEPS = steps((None, PLAIN), (0, BAD), (0.3, WARN), (0.36, GOOD))
 """Published MFU of dense decoders on H100 without faults: 36 to 48 % (docs/physics.md)."""
-LOST_SHARE_STEPS = steps((None, GOOD), (CULPRIT_SHARE / 2, WARN), (CULPRIT_SHARE, BAD))
+LOST_SHARE_STEPS = steps((None, PLAIN), (0, GOOD), (CULPRIT_SHARE / 2, WARN), (CULPRIT_SHARE, BAD))
 LOST_PERCENT_STEPS = {
     "mode": "percentage",
     "steps": [{**step, "value": step["value"] and 100 * step["value"]} for step in LOST_SHARE_STEPS["steps"]],
 }
 """The same for a number of GPUs whose maximum is all of them."""
 USEFUL_STEPS = steps((None, PLAIN), (0, BAD), (0.7, WARN), (0.85, GOOD))
-COUNT_STEPS = steps((None, GOOD), (1, BAD))
+COUNT_STEPS = steps((None, PLAIN), (0, GOOD), (1, BAD))
 """For what should never happen at all."""
 
 

@@ -179,7 +179,7 @@ def bars(title: str, description: str, *targets: Json, unit: str, **more: Any) -
 
 def heatmap(
     title: str, description: str, query: Json, *, unit: str, low: float | None, high: float | None, value: str, axis: str,
-    axis_unit: str | None = None,
+    axis_unit: str | None = None, **more: Any,
 ) -> Json:  # fmt: skip
     """Time across, one row per series upwards, whose name labels it, or which has a number in ``axis_unit``.
 
@@ -201,7 +201,7 @@ def heatmap(
         "tooltip": {"mode": "single", "yHistogram": False, "showColorScale": False},
         "exemplars": {"color": "rgba(255,0,255,0.7)"},
     }  # fmt: skip
-    return panel("heatmap", title, description, [query], unit=unit, options=options)
+    return panel("heatmap", title, description, [query], unit=unit, options=options, **more)
 
 
 def states(title: str, description: str, *targets: Json, mappings: Sequence[Json], empty: str, **more: Any) -> Json:

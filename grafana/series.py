@@ -10,6 +10,8 @@ CHOSEN_RANK = '{run="$run",rank="$rank"}'
 UTILIZATION_QUERY = 'run:gpu_utilization:ratio_avg1m{run="$run"}'
 MFU_QUERY = 'run:training_mfu:ratio_rate1m{run="$run"}'
 STEP_QUERY = 'run:training_step_seconds:rate1m{run="$run"}'
+USEFUL_QUERY = 'run:training_phase_share:rate1m{run="$run",phase=~"forward|backward"}'
+"""Of the mean rank's step, by phase."""
 LOST_QUERY = 'run:training_lost_gpus:total{run="$run"}'
 RANKS_QUERY = 'run:training_ranks:count{run="$run"}'
 LARGEST_PICTURE = 256
@@ -17,13 +19,25 @@ LARGEST_PICTURE = 256
 WORST = 10
 NO_REFEREE = "no referee judges this run"
 NO_GPU = "no GPU of this run is read"
+NO_STEP = "no step ends now"
+NO_TOKENS = "no tokens are counted"
 
-GPUS = 'max by (UUID, run, rank, node) (training_rank_info{run="$run",node=~"$node",UUID!=""})'
-"""Of a job without GPUs all ranks have the same UUID, none: they would match one another. A rank that has just moved to another
-process is there twice."""
+GPUS = f"gpu:training_rank:info{OF}"
+"""One of each UUID: two ranks on one GPU would fail a join."""
 WIRED = '{device!~"lo|veth.*|docker.*|br-.*|virbr.*|cni.*|flannel.*|cali.*"}'
 """Network interfaces that lead out of the machine."""
 JOINED = f"on (UUID) group_left (run, rank, node) {GPUS}"
+
+
+def now(expr: str, series: str = "") -> str:
+    """With its past, for a number's trend, where ``series``, by default the expression itself, has a value at the end of the
+    range; nothing where it has ended: the last value would look like that of now."""
+    return f"({expr} and on () {series or expr} @ end())"
+
+
+def counted(series: str) -> str:
+    """The series where it was ever above 0 in the range: of a job that does not say its tokens it always stands there."""
+    return f"({series} and on () max_over_time({series}[$__range] @ end()) > 0)"
 
 
 def ordered(expr: str) -> str:
@@ -37,9 +51,8 @@ def every_rank(series: str, *, worst_by: str) -> str:
 
     ``worst_by`` is a recorded series by rank, of which more is worse. Who is shown is decided once, not at every step.
     """
-    everyone = (
-        f"present_over_time({worst_by}[$__range] @ end()) and on (run) {RANKS_QUERY} @ end() <= {LARGEST_PICTURE}"
-    )
+    ranks = f"max_over_time({RANKS_QUERY}[$__range] @ end())"
+    everyone = f"present_over_time({worst_by}[$__range] @ end()) and on (run) {ranks} <= {LARGEST_PICTURE}"
     worst = f"topk({WORST}, avg_over_time({worst_by}[$__range] @ end()))"
     return f"({series} and on (run, rank) ({everyone} or {worst}))"
 

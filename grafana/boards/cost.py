@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from board import PRICE, PRICED, dashboard, to
+from board import NO_MONEY, PRICE, PRICED, dashboard, to
 from meaning import GOOD, LINE, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PHASE_COLOURS, PLAIN, Json
 from panels import bars, coloured, fixed, scaled_by, stat, target, timeseries
-from series import LOST_QUERY, NO_REFEREE, RANKS_QUERY
+from series import LOST_QUERY, NO_REFEREE, NO_TOKENS, RANKS_QUERY, counted, now
 
 BY_PHASE = 'run:training_lost_gpus:by_phase{run="$run"}'
 LOST_SHARE = f"{LOST_QUERY} / on (run) {RANKS_QUERY}"
+PER_GPU_HOUR = 'run:training_tokens_per_gpu_hour:rate1m{run="$run"}'
+PER_JOULE = 'run:training_tokens_per_joule:rate1m{run="$run"}'
+NO_TOKENS_OR_ENERGY = "no tokens are counted, or no energy is read"
 SIZES = (8, 64, 1024, 16_384)
 
 
@@ -20,26 +23,26 @@ def in_range(series: str) -> str:
 def _numbers() -> tuple[Json, ...]:
     return (
         stat("GPUs lost now", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six hours.",
-             target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
+             target(now(LOST_QUERY), "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
              unit="none", noValue=NO_REFEREE, decimals=1, min=0, color={"mode": "thresholds"}, thresholds=LOST_PERCENT_STEPS,
              links=[to("ranks")]),
         stat("Share lost now",
              "Of all GPUs of the job, whatever the cause. Red from the share on at which one rank alone would be accused.",
-             target(LOST_SHARE, "lost"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0, max=1,
+             target(now(LOST_SHARE, LOST_QUERY), "lost"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0, max=1,
              color={"mode": "thresholds"}, thresholds=LOST_SHARE_STEPS),
         stat("GPU-hours lost in this range", "The loss added up over the time range chosen above.",
              target(in_range(LOST_QUERY), "GPU-hours", instant=True), unit="none", noValue=NO_REFEREE, decimals=1, size=36,
              color=fixed(PLAIN)),
         stat("Money lost in this range", "GPU-hours lost, times the price in the box above, in its currency.",
              target(f"{in_range(LOST_QUERY)} * {PRICED}", "lost", instant=True), unit="locale", decimals=0,
-             size=36, noValue="no price such as 2.5", color=fixed(PLAIN)),
+             size=36, noValue=NO_MONEY, color=fixed(PLAIN)),
         stat("Tokens per GPU-hour now", "Useful output per hour paid. It falls with every fault that costs time.",
-             target('run:training_tokens_per_gpu_hour:rate1m{run="$run"}', "tokens"), unit="short", decimals=1, min=0,
-             color=fixed(PLAIN)),
+             target(now(counted(PER_GPU_HOUR), PER_GPU_HOUR), "tokens"), unit="short", decimals=1, min=0,
+             color=fixed(PLAIN), noValue=NO_TOKENS),
         stat("Tokens per joule now", "Useful output per energy, from the GPUs' energy counters. Waiting GPUs draw less, so it "
              "falls less than tokens per hour.",
-             target('run:training_tokens_per_joule:rate1m{run="$run"}', "tokens"), unit="none", decimals=2, min=0,
-             color=fixed(PLAIN), noValue="no energy is read"),
+             target(now(counted(PER_JOULE), PER_JOULE), "tokens"), unit="none", decimals=2, min=0,
+             color=fixed(PLAIN), noValue=NO_TOKENS_OR_ENERGY),
     )  # fmt: skip
 
 
@@ -74,14 +77,14 @@ def cost() -> Json:
     tokens = timeseries(
         "Tokens per GPU-hour",
         "What an hour of one GPU buys.",
-        target('run:training_tokens_per_gpu_hour:rate1m{run="$run"}', "tokens per GPU-hour"), unit="short", min=0,
+        target(counted(PER_GPU_HOUR), "tokens per GPU-hour"), unit="short", min=0, noValue=NO_TOKENS,
         color=fixed(LINE),
     )  # fmt: skip
     joules = timeseries(
         "Tokens per joule",
         "What a joule buys. It falls less than tokens per GPU-hour: a GPU that waits draws less, but it draws.",
-        target('run:training_tokens_per_joule:rate1m{run="$run"}', "tokens per joule"), unit="none", min=0,
-        noValue="no energy is read", color=fixed(LINE),
+        target(counted(PER_JOULE), "tokens per joule"), unit="none", min=0,
+        noValue=NO_TOKENS_OR_ENERGY, color=fixed(LINE),
     )  # fmt: skip
     return dashboard(
         "cost",

@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from board import NODE, RANK, dashboard, to, to_ranks
-from meaning import BAD, HIGHEST, LINE, MIDDLE, PHASE_COLOURS, THROTTLE_REASONS, UTILIZATION, XIDS, Json
-from panels import fixed, named, reference, rows, states, target, timeseries
+from meaning import (
+    BAD,
+    HIGHEST,
+    LINE,
+    MIDDLE,
+    PHASE_COLOURS,
+    REFERENCE,
+    THROTTLE_REASONS,
+    UTILIZATION,
+    WIRE_COLOURS,
+    XIDS,
+    Json,
+)
+from panels import coloured, fixed, from_query, named, reference, rows, states, target, timeseries
 from series import CHOSEN_RANK, GPUS, JOINED, LARGEST_PICTURE, NO_GPU, OF, SPREAD_COLOURS, WIRED, ordered, spread
 from tables import table
 
@@ -66,21 +78,26 @@ def _listed(series: str) -> str:
 def _faults() -> tuple[Json, ...]:
     odd = f'({REASONS} > 7 or {REASONS} == {POWER_CAP} and on () run:gpu_power_capped:ratio{{run="$run"}} < 0.5)'
     worst = f"topk({MOST_STATES}, max_over_time({odd}[$__range:15s] @ end()) and on (UUID) {GPUS})"
+    capped = f"rank:gpu_power_capped:ratio{OF}"
+    lowest = f"bottomk({MOST_STATES}, min_over_time({capped}[$__range] @ end()))"
     return (
-        states("Throttled, unlike the other GPUs", "Ranks whose GPU was slowed down in the range shown, and by what; at most "
-               "twelve. A power cap that most have is left out: it is normal for dense training.",
+        states("Throttled, unlike the other GPUs", "Ranks whose GPU was slowed down in the range shown, and by what; and those "
+               "that may draw less power than the others, with what is left of their default limit. At most twelve of each. "
+               "A power cap that most have is left out: it is normal for dense training.",
                target(ordered(f"max by (rank) (({odd} and on (UUID) {worst}) * {JOINED})"), "rank {{rank}}"),
-               mappings=THROTTLE_REASONS, empty="no GPU is held back more than the others"),
+               target(ordered(f"{capped} and on (run, rank) {lowest}"), "rank {{rank}}, power limit"),
+               mappings=THROTTLE_REASONS, empty="no GPU is known to be held back more than the others",
+               overrides=[from_query("B", mappings=[], unit="percentunit")]),
         table("PCIe links below the others", "GPUs whose link has fewer lanes, or an older generation, than the job's best: a "
               "bad riser or slot. It slows reads and copies, and nothing else shows it.",
               *(rows(_listed(_below_best(f"DCGM_FI_DEV_PCIE_LINK_{kind}"))) for kind in ("WIDTH", "GEN")),
-              unit="none", noValue="all links are equal",
+              unit="none", noValue="no link is known to be below the others",
               columns={"rank": "Rank", "node": "Node", "Value #A": "Lanes", "Value #B": "Generation"},
               overrides=[named("Rank", links=[to_ranks("${__value.raw}")])]),
-        table("XID errors", "The last error that the driver reported for a GPU, other than none. 79, 48 or 95: take the "
-              "GPU out of the job and test it; 13 or 31 may be the program's own fault.",
-              rows(_listed("DCGM_FI_DEV_XID_ERRORS > 0")), unit="none",
-              noValue="no XID was reported",
+        table("XID errors", "The last error that the driver reported for a GPU, other than none, also where its rank has died of "
+              "it. 79, 48 or 95: take the GPU out of the job and test it; 13 or 31 may be the program's own fault.",
+              rows(f"topk({LARGEST_PICTURE}, last_over_time(rank:gpu_xid:last{OF}[$__range]) > 0)"), unit="none",
+              noValue="no XID was read",
               columns={"rank": "Rank", "node": "Node", "Value": "XID"},
               overrides=[named("XID", mappings=XIDS), named("Rank", links=[to_ranks("${__value.raw}")])]),
     )  # fmt: skip
@@ -104,7 +121,7 @@ def _hosts() -> tuple[Json, ...]:
         timeseries("CPU by mode", "Mean of the nodes. iowait is loaders waiting for storage; user near 100 % starves the "
                    "loaders, and with them the GPUs.",
                    target(cpu, "{{mode}}"), unit="percentunit", stacked=True, min=0, max=1, noValue=empty,
-                   overrides=[named("idle", color=fixed("#3B4350")), named("user", color=fixed("#37872D")),
+                   color=fixed(REFERENCE), overrides=[named("idle", color=fixed("#3B4350")), named("user", color=fixed("#37872D")),
                               named("system", color=fixed(LINE)), named("iowait", color=fixed(PHASE_COLOURS["data_wait"]))]),
         timeseries("Waiting for storage (pressure)", "Share of time in which something waited for I/O. Loaders that read "
                    "ahead always wait for some read, so it is high in health too: look for a node that differs.",
@@ -117,7 +134,8 @@ def _hosts() -> tuple[Json, ...]:
                           "InfiniBand, median node"),
                    target(f"quantile(0.5, sum by (node) (rate(node_network_transmit_bytes_total{WIRED}{WINDOW}) {HOSTS}))",
                           "Ethernet, median node"),
-                   unit="Bps", min=0, noValue=empty),
+                   unit="Bps", min=0, noValue=empty,
+                   overrides=coloured({f"{kind}, median node": WIRE_COLOURS[kind] for kind in ("InfiniBand", "Ethernet")})),
         timeseries("Memory available", "Of the node that has least, and of the median. Loader workers that leak end with the "
                    "kernel killing a rank.",
                    target(f"min(node_memory_MemAvailable_bytes {HOSTS})", "worst node"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from board import PRICE, PRICED, RANKS, dashboard, to, to_ranks
+from board import NO_MONEY, PRICE, PRICED, RANKS, dashboard, to, to_ranks
 from buttons import buttons
 from meaning import (
     LOST_PERCENT_STEPS,
@@ -15,7 +15,18 @@ from meaning import (
     Json,
 )
 from panels import bars, coloured, fixed, named, rows, scaled_by, stat, target, text, timeseries
-from series import LOST_QUERY, MFU_QUERY, NO_GPU, NO_REFEREE, RANKS_QUERY, STEP_QUERY, UTILIZATION_QUERY
+from series import (
+    LOST_QUERY,
+    MFU_QUERY,
+    NO_GPU,
+    NO_REFEREE,
+    NO_STEP,
+    RANKS_QUERY,
+    STEP_QUERY,
+    USEFUL_QUERY,
+    UTILIZATION_QUERY,
+    now,
+)
 from tables import gauge, table
 from verdict import alerts_firing, diagnosis, verdict
 
@@ -50,7 +61,8 @@ def _headline() -> Json:
         target(UTILIZATION_QUERY, "GPU utilization"),
         target(MFU_QUERY, "MFU"),
         target('run:training_critical_path_share:rate1m{run="$run",phase="data_wait"}', "data wait on the critical path"),
-        unit="percentunit", min=0, max=1, links=[to("cost", "What does the gap cost?")],
+        unit="percentunit", min=0, max=1, noValue="neither a GPU, nor a peak, nor a referee is known of this run",
+        links=[to("cost", "What does the gap cost?")],
         overrides=[
             named("GPU utilization", color=fixed(UTILIZATION), custom__fillBelowTo="MFU", custom__fillOpacity=18,
                   custom__lineWidth=3),
@@ -64,28 +76,28 @@ def _numbers() -> tuple[Json, ...]:
     return (
         stat("GPU utilization", "Share of the last minute in which a kernel was resident, mean of all GPUs. A GPU that "
              "waits in all-reduce counts as busy. It hardly ever falls, whatever is wrong.",
-             target(UTILIZATION_QUERY, "GPU utilization"), unit="percentunit", decimals=1, min=0, max=1,
+             target(now(UTILIZATION_QUERY), "GPU utilization"), unit="percentunit", decimals=1, min=0, max=1,
              color=fixed(UTILIZATION), noValue=NO_GPU, links=[to("gpus")]),
         stat("MFU", "Model FLOPs utilization: useful FLOPs by peak. Healthy on H100 36 to 48 %; below 30 % somebody is "
              "paying for waiting. Absent where the GPU's peak is not known.",
-             target(MFU_QUERY, "MFU"), unit="percentunit", decimals=1, min=0, max=1, thresholds=MFU_STEPS,
-             color={"mode": "thresholds"}, noValue="peak unknown", links=[to("step")]),
+             target(now(MFU_QUERY), "MFU"), unit="percentunit", decimals=1, min=0, max=1, thresholds=MFU_STEPS,
+             color={"mode": "thresholds"}, noValue="no step ends, or no peak is known", links=[to("step")]),
         stat("Useful share of the step", "Forward and backward by wall time, mean of all ranks. Healthy: about 90 %. "
              "Waiting for others takes it away.",
-             target('sum(run:training_phase_share:rate1m{run="$run",phase=~"forward|backward"})', "useful"),
-             unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS,
+             target(f"sum({now(USEFUL_QUERY)})", "useful"),
+             unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS, noValue=NO_STEP,
              links=[to("step")]),
         stat("GPUs lost (of $ranks)", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six "
              "hours. Healthy: below one in twenty-five. Red from the share on at which one rank alone would be accused.",
-             target(LOST_QUERY, "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
+             target(now(LOST_QUERY), "GPUs lost"), target(RANKS_QUERY, "all"), transformations=[scaled_by("B", "all")],
              unit="none", decimals=1, min=0, color={"mode": "thresholds"},
              thresholds=LOST_PERCENT_STEPS, noValue=NO_REFEREE, links=[to("cost")]),
         stat("Step", "Mean time from one step's start to the next one's. It rises with every fault that costs time.",
-             target(STEP_QUERY, "step"), unit="s", decimals=1, color=fixed(PLAIN),
+             target(now(STEP_QUERY), "step"), unit="s", decimals=1, color=fixed(PLAIN), noValue=NO_STEP,
              links=[to("step")]),
         stat("Cost of the loss per day", "GPUs lost, times 24 hours, times the price in the box above. Empty without a "
              "price: the loss is then in GPUs only.",
-             target(f"{LOST_QUERY} * 24 * {PRICED}", "per day"), unit="locale", decimals=0, noValue="no price", size=24,
+             target(f"{now(LOST_QUERY)} * 24 * {PRICED}", "per day"), unit="locale", decimals=0, noValue=NO_MONEY, size=24,
              color=fixed(PLAIN), links=[to("cost")]),
     )  # fmt: skip
 
@@ -111,7 +123,7 @@ def mirage() -> Json:
         "Share of the run's time that others wait for this rank, by the phase in which it is late. A culprit is far above "
         "the rest minute after minute; one long stall can put any rank on top for a minute.",
         rows('topk(5, rank:training_late_share:rate1m{run="$run"} > 0)'),
-        unit="none", noValue="nobody is late",
+        unit="none", noValue="nobody is known to be late",
         columns={"rank": "Rank", "node": "Node", "phase": "Late in", "Value": "Share of time"}, sort="Share of time",
         overrides=[
             gauge("Share of time", high=0.5),

@@ -110,7 +110,7 @@ def _firing() -> Json:
     return stat(
         "Alerts firing now", "Of the lab's rules, exhibits aside.",
         target(f"count({FIRING}) or vector(0)", "alerts", instant=True),
-        unit="none", decimals=0, color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (1, BAD)),
+        unit="none", decimals=0, color={"mode": "thresholds"}, thresholds=steps((None, PLAIN), (0, GOOD), (1, BAD)),
     )  # fmt: skip
 
 

@@ -19,12 +19,14 @@ from series import (
     JOINED,
     LARGEST_PICTURE,
     NO_REFEREE,
+    NO_STEP,
     OF,
     RANKS_QUERY,
     SPREAD_COLOURS,
     STEP_QUERY,
     WORST,
     every_rank,
+    now,
     ordered,
     spread,
 )
@@ -81,8 +83,8 @@ def _ranks() -> Json:
     return table(
         "All ranks, by their lag",
         "Per step, over the last minute; up to 256 ranks. Others waited: share of the run's time. Came last: share of steps. "
-        "The culprit hardly waits; its other columns say why: data wait, or compute at a lower clock, hot, or throttled otherwise "
-        "than the rest (a power cap on all is normal); where none differs, test the GPU alone.",
+        "The culprit hardly waits; its other columns say why: data wait, or compute at a lower clock, hot, under a lowered power "
+        "limit, or throttled otherwise than the rest (a power cap on all is normal); where none differs, test the GPU alone.",
         _by_rank(LAG),
         _by_rank(f"sum by (run, rank, node) (rank:training_late_share:rate1m{OF})"),
         _by_rank(f"rank:training_late_steps_excess:rate1m{OF} + on (run) group_left () 1 / {RANKS_QUERY}"),
@@ -92,19 +94,21 @@ def _ranks() -> Json:
         _by_rank(_per_step(f"training_phase_seconds_total{OF}")),
         _by_rank(f"rank:gpu_sm_clock_hertz:avg1m{OF}"),
         _by_rank(f"rank:gpu_temperature_celsius:avg1m{OF}"),
+        _by_rank(f"rank:gpu_power_limit:ratio{OF}"),
         _by_rank(f"DCGM_FI_DEV_CLOCK_THROTTLE_REASONS * {JOINED}"),
-        unit="s", decimals=1, sort="Lag",
+        unit="s", decimals=1, sort="Lag", noValue=NO_STEP,
         columns={"rank": "Rank", "node": "Node", "Value #A": "Lag", "Value #B": "Others waited", "Value #C": "Came last",
                  "Value #D": "Compute", "Value #E": "Waiting", "Value #F": "Data wait", "Value #G": "Step",
-                 "Value #H": "Clock", "Value #I": "Temp.", "Value #J": "Throttled by"},
+                 "Value #H": "Clock", "Value #I": "Temp.", "Value #J": "Power limit", "Value #K": "Throttled by"},
         overrides=[
             named("Rank", unit="none", decimals=0, custom__width=55, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
             named("Node", custom__width=85, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
             gauge("Others waited", high=0.4),
-            named("Came last", unit="percentunit", decimals=0, custom__width=90),
-            *(named(column, custom__width=85) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
-            named("Clock", unit="hertz", decimals=2, custom__width=90),
-            named("Temp.", unit="celsius", decimals=0, custom__width=65),
+            named("Came last", unit="percentunit", decimals=0, custom__width=80),
+            *(named(column, custom__width=78) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
+            named("Clock", unit="hertz", decimals=2, custom__width=82),
+            named("Temp.", unit="celsius", decimals=0, custom__width=60),
+            named("Power limit", unit="percentunit", decimals=0, custom__width=88),
             named("Throttled by", unit="none", mappings=THROTTLE_REASONS, custom__width=125),
         ],
     )  # fmt: skip
@@ -115,16 +119,17 @@ def ranks() -> Json:
         "Share of lateness held by one rank",
         "Share of all lateness that one rank has, the one with most. Near 100 %: one culprit. Near 1 in N: everyone in "
         "turn, as with jitter or starved loaders. Read it only where much is late.",
-        target('run:training_late_concentration:max_rank{run="$run"}', "of all late seconds"), unit="percentunit",
+        target(now('run:training_late_concentration:max_rank{run="$run"}'), "of all late seconds"), unit="percentunit",
         noValue=NO_REFEREE,
         decimals=0, min=0, max=1, color=fixed(PLAIN),
     )  # fmt: skip
     late = stat(
         "Time lost to lateness",
         "Share of the run's time by which the last arriver was later than the median of the others, whoever it was. "
-        "Healthy: a few percent of jitter.",
-        target('run:training_late_share:rate1m{run="$run"}', "late"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
-        color={"mode": "thresholds"}, thresholds=steps((None, GOOD), (CULPRIT_SHARE / 2, WARN), (CULPRIT_SHARE, BAD)),
+        "Healthy: a few percent of jitter, up to 4.5 % of a thousand ranks'.",
+        target(now('run:training_late_share:rate1m{run="$run"}'), "late"), unit="percentunit", noValue=NO_REFEREE, decimals=1,
+        min=0, color={"mode": "thresholds"},
+        thresholds=steps((None, PLAIN), (0, GOOD), (0.75 * CULPRIT_SHARE, WARN), (CULPRIT_SHARE, BAD)),
     )  # fmt: skip
     causes = stacked_bars(
         "In which phase they are late",
@@ -132,7 +137,8 @@ def ranks() -> Json:
         "tall bar is a culprit, and its colour the cause.",
         rows(f"rank:training_late_share:rate1m{OF} and on (run, rank) "
              f"topk({WORST}, sum by (run, rank) (rank:training_late_share:rate1m{OF}))"),
-        unit="percentunit", row="rank", column="phase", min=0, decimals=1, axis_at_least=0.05, overrides=coloured(PHASE_COLOURS),
+        unit="percentunit", row="rank", column="phase", min=0, decimals=1, axis_at_least=0.05, noValue=NO_REFEREE,
+        overrides=coloured(PHASE_COLOURS),
     )  # fmt: skip
     compute = timeseries(
         "The spread of compute",
@@ -156,4 +162,4 @@ def ranks() -> Json:
 
 def _count() -> Json:
     return stat("Ranks", "Ranks that publish steps. Fewer than the job has: some died, or are not scraped.",
-                target(RANKS_QUERY, "ranks"), unit="none", decimals=0, color=fixed(PLAIN))  # fmt: skip
+                target(now(RANKS_QUERY), "ranks"), unit="none", decimals=0, color=fixed(PLAIN), noValue="none")  # fmt: skip

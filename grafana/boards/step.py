@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from board import NODE, dashboard, to, to_ranks
-from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, Json
+from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, WIRE_COLOURS, Json
 from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
-from series import LARGEST_PICTURE, NO_REFEREE, OF, RANKS_QUERY, STEP_QUERY, WIRED
+from series import LARGEST_PICTURE, NO_REFEREE, NO_STEP, OF, RANKS_QUERY, STEP_QUERY, USEFUL_QUERY, WIRED, now
 from tables import stacked_bars
 
 SHARE = "run:training_phase_share:rate1m"
@@ -18,29 +18,30 @@ WAITING = f'clamp_min({SHARE}{{run="$run",phase="allreduce"}} - on (run) {TRANSF
 def _numbers() -> tuple[Json, ...]:
     return (
         stat("Step, mean", "Mean time from one step's start to the next one's, all ranks.",
-             target(STEP_QUERY, "step"), unit="s", decimals=1, color=fixed(PLAIN)),
+             target(now(STEP_QUERY), "step"), unit="s", decimals=1, color=fixed(PLAIN), noValue=NO_STEP),
         stat("Step, p99", "One step in a hundred takes at least this long. Far above the mean: stalls, such as checkpoints or "
              "storage.",
-             target('run:training_step_duration_seconds:p99_rate1m{run="$run"}', "p99"), unit="s", decimals=1,
-             color=fixed(PLAIN)),
+             target(now('run:training_step_duration_seconds:p99_rate1m{run="$run"}', STEP_QUERY), "p99"), unit="s", decimals=1,
+             color=fixed(PLAIN), noValue=NO_STEP),
         stat("Useful", "Forward and backward of the mean rank. Healthy: about 90 %.",
-             target(f'sum({SHARE}{{run="$run",phase=~"forward|backward"}})', "useful"), unit="percentunit", decimals=0,
-             min=0, max=1, thresholds=USEFUL_STEPS, color={"mode": "thresholds"}),
+             target(f"sum({now(USEFUL_QUERY)})", "useful"), unit="percentunit", decimals=0, min=0, max=1, thresholds=USEFUL_STEPS,
+             color={"mode": "thresholds"}, noValue=NO_STEP),
         stat("Waiting for others", "The mean rank's share of the step in all-reduce before the last rank has arrived. "
              "Healthy: a few percent of jitter. It is what utilization counts as busy.",
-             target(WAITING, "waiting"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
+             target(now(WAITING, TRANSFER), "waiting"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["waiting"]),
              links=[to("ranks")]),
         stat("Exposed transfer", "The mean rank's share of the step in all-reduce once all have arrived: what the network "
              "costs beyond what backward hides.",
-             target(TRANSFER, "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
+             target(now(TRANSFER), "transfer"), unit="percentunit", noValue=NO_REFEREE, decimals=1, min=0,
              color=fixed(SPLIT_COLOURS["transfer"])),
         stat("All-reduce traffic expected",
-             "Per GPU and step, 2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients over n "
-             "ranks sends from each GPU.",
+             "Per GPU and step of data-parallel training (DDP), 2·S·(n−1)/n bytes: what a ring all-reduce of S bytes of gradients "
+             "over n ranks sends from each GPU. Under FSDP there is no all-reduce.",
              target(f'2 * (1 - 1 / {RANKS_QUERY}) * on (run) max by (run) '
-                    '(training_memory_bytes{run="$run",kind="gradients"})', "bytes", instant=True),
-             unit="decbytes", decimals=2, color=fixed(PLAIN), noValue="gradients not counted"),
+                    '(training_memory_bytes{run="$run",kind="gradients"} '
+                    'and on (run, rank) training_rank_info{run="$run",strategy="ddp"})', "bytes", instant=True),
+             unit="decbytes", decimals=2, color=fixed(PLAIN), noValue="no DDP, or gradients not counted"),
     )  # fmt: skip
 
 
@@ -58,8 +59,7 @@ def _bars() -> Json:
              f'or label_replace({waiting}, "phase", "waiting", "", "") '
              f'or label_replace({transfer}, "phase", "transfer", "", "")) {lagging})'),
         unit="percentunit", row="rank", column="phase", axis_at_least=1, min=0, max=1, decimals=1,
-        overrides=coloured(SPLIT_COLOURS),
-        links=[to_ranks("${__data.fields[0]}")],
+        noValue=NO_STEP, overrides=coloured(SPLIT_COLOURS), links=[to_ranks("${__data.fields[0]}")],
     )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def step() -> Json:
         "jitter; a shift of the whole band is a slower step.",
         target('sum by (le) (rate(training_step_duration_seconds_bucket{run="$run"}[$__rate_interval]))', "{{le}}",
                format="heatmap"),
-        unit="short", low=None, high=None, value="steps per second", axis="step", axis_unit="s",
+        unit="short", low=None, high=None, value="steps per second", axis="step", axis_unit="s", noValue=NO_STEP,
     )  # fmt: skip
     floor = timeseries(
         "Transfer against its floor",
@@ -102,11 +102,12 @@ def step() -> Json:
     )  # fmt: skip
     wire = timeseries(
         "Bytes sent, per GPU and step",
-        "What the wires carried, by kind, per GPU and step. Together more than a ring must move: something else shares "
-        "the network. Kinds that a machine lacks, or does not report, are absent.",
+        "What the wires carried, by kind, per GPU and step; from GPU to network card, a byte may be on PCIe as well. More than a "
+        "ring must move: something else shares the wire. From NVLink to PCIe, or from InfiniBand to Ethernet: NCCL has "
+        "fallen back. Kinds that a machine lacks, or does not report, are absent.",
         *(target(f"{sent} / on () group_left () (sum by (run) (rate(training_steps_total{OF}[1m])))", kind)
           for kind, sent in _WIRES.items()),
-        unit="decbytes", stacked=True, min=0, noValue="no wire is read",
+        unit="decbytes", min=0, noValue="no wire is read", overrides=coloured(WIRE_COLOURS),
     )  # fmt: skip
     return dashboard(
         "step",
@@ -127,4 +128,5 @@ _WIRES = {
     "NVLink": f"sum(rank:gpu_nvlink_bytes_per_second:avg1m{OF})",
     "InfiniBand": f"sum(rate(node_infiniband_port_data_transmitted_bytes_total[1m]) {_NODES})",
     "Ethernet": f"sum(rate(node_network_transmit_bytes_total{WIRED}[1m]) {_NODES})",
+    "PCIe": f"sum(rank:gpu_pcie_sent_bytes_per_second:avg1m{OF})",
 }

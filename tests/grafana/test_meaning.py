@@ -3,6 +3,7 @@
 import pytest
 
 import meaning
+from dashboard_files import BY_NAME
 
 
 @pytest.mark.parametrize(
@@ -22,7 +23,16 @@ def test_a_bound_is_the_number_that_the_alert_compares_with(tmp_path, monkeypatc
 
 def test_the_bounds_of_the_alerts_are_those_that_panels_are_coloured_by():
     """Pinned: an alert that is written anew must not move them unseen."""
-    assert (meaning.CULPRIT_SHARE, meaning.OUT_OF_BAND_STEPS) == (0.08, 3)
+    assert (meaning.CULPRIT_SHARE, meaning.NONFINITE_STEPS, meaning.OUT_OF_BAND_STEPS) == (0.08, 3, 3)
+
+
+@pytest.mark.parametrize("title", ["Steps with NaN or infinite values", "Steps out of band"])
+def test_steps_in_trouble_are_red_where_the_alert_fires_and_not_before(title):
+    """It lets pass what loss scaling for fp16 does now and then; both count the last minute, as it does."""
+    panel = BY_NAME[f"learning: {title}"]
+    colours = {step["color"]: step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"]}
+    assert (colours[meaning.WARN], colours[meaning.BAD]) == (1, 3)
+    assert "[1m]" in panel["targets"][0]["expr"]
 
 
 def test_a_bound_that_is_not_there_is_an_error():
