@@ -27,6 +27,8 @@ PHASE_COLOURS = {
     "checkpoint": "#F0E442",
     "other": "#999999",
 }
+LOSS_COLOURS = {**PHASE_COLOURS, "stalled": "#F2495C"}
+"""Of what is lost: to a phase, or while no step ends, which is bad."""
 SPLIT_COLOURS = {**PHASE_COLOURS, "transfer": "#0072B2", "waiting": "#D55E00"}
 """All-reduce taken apart: transfer keeps its colour."""
 UTILIZATION, MFU = "#7EB6FF", "#D1158C"

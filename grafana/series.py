@@ -17,7 +17,10 @@ RANKS_QUERY = 'run:training_ranks:count{run="$run"}'
 LARGEST_PICTURE = 256
 """Rows of a heatmap or a table; a larger job shows its worst ranks."""
 WORST = 10
-NO_REFEREE = "no referee judges this run"
+STALLED = 'run:training_lost_gpus:by_phase{run="$run",phase="stalled"}'
+"""There while no step ends, of a run that a referee judges."""
+NO_REFEREE = "no step is judged"
+"""None ends, or the run has no referee."""
 NO_GPU = "no GPU of this run is read"
 NO_STEP = "no step ends now"
 NO_TOKENS = "no tokens are counted"
@@ -33,6 +36,9 @@ def now(expr: str, series: str = "") -> str:
     """With its past, for a number's trend, where ``series``, by default the expression itself, has a value at the end of the
     range; nothing where it has ended: the last value would look like that of now."""
     return f"({expr} and on () {series or expr} @ end())"
+
+
+USEFUL_NOW = f"sum({now(USEFUL_QUERY)}) or 0 * sum({STALLED})"
 
 
 def counted(series: str) -> str:

@@ -5,16 +5,22 @@ from __future__ import annotations
 from board import RUNBOOK, to, to_ranks
 from meaning import BAD, PLAIN, Json, steps
 from panels import from_query, named, rows, stat, target
-from series import NO_REFEREE
+from series import NO_REFEREE, STALLED
 from tables import table
+
+ELSEWHERE = 'training_current_phase{run="$run",phase!="allreduce"} == 1'
+"""Ranks that are not where the others wait."""
+GONE = 'rank:training_missing:last1h{run="$run"}'
 
 
 def verdict(size: int) -> Json:
-    """Rank or node, and the phase in which it is late; else that there is no single culprit."""
+    """Rank or node, and the phase in which it is late; else that there is no single culprit. While no step ends, the rank that
+    has vanished, or the only one that does not arrive."""
     return stat(
         "Who holds everyone up",
         "The rank, or else the node, that costs the run more than 8 % of its time and comes last far more often than its "
-        "share, and the phase in which it is late. Late by turns, as with starved loaders or jitter, is nobody's fault.",
+        "share, and the phase in which it is late. Late by turns, as with starved loaders or jitter, is nobody's fault. While no "
+        "step ends: the rank that all others wait for.",
         target('topk(1, rank:training_culprit:share{run="$run"})', "rank {{rank}} on {{node}}: {{phase}}", instant=True),
         target('topk(1, node:training_culprit:share{run="$run"})', "{{node}}: {{phase}}", instant=True),
         target(
@@ -22,9 +28,20 @@ def verdict(size: int) -> Json:
             'unless on (run) node:training_culprit:share{run="$run"}',
             "no single culprit", instant=True,
         ),
+        target(f"topk(1, {GONE} and on (run) {STALLED})", "rank {{rank}} on {{node}} has vanished", instant=True),
+        target(
+            f"topk(1, {ELSEWHERE} and on (run) {STALLED} and on (run) count by (run) ({ELSEWHERE}) == 1 unless on (run) {GONE})",
+            "rank {{rank}} on {{node}} does not arrive: {{phase}}", instant=True,
+        ),
+        target(
+            f"{STALLED} unless on (run) {GONE} unless on (run) count by (run) ({ELSEWHERE}) == 1", "no step ends",
+            instant=True,
+        ),
         unit="percentunit", text="name", size=size, color={"mode": "thresholds"}, noValue=NO_REFEREE,
         thresholds=steps((None, PLAIN), (0.01, BAD)),
-        overrides=[from_query("A", links=[to_ranks()]), from_query("B", links=[to("ranks", "All ranks")])],
+        overrides=[
+            *(from_query(ref, links=[to_ranks()]) for ref in "ADE"), from_query("B", links=[to("ranks", "All ranks")])
+        ],
     )  # fmt: skip
 
 

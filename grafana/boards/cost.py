@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from board import NO_MONEY, PRICE, PRICED, dashboard, to
-from meaning import GOOD, LINE, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PHASE_COLOURS, PLAIN, Json
+from meaning import GOOD, LINE, LOSS_COLOURS, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PLAIN, Json
 from panels import bars, coloured, fixed, scaled_by, stat, target, timeseries
 from series import LOST_QUERY, NO_REFEREE, NO_TOKENS, RANKS_QUERY, counted, now
 
@@ -52,13 +52,13 @@ def cost() -> Json:
         "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line, with a "
         "peak at each checkpoint. The colour that fills is the phase that costs; the height what it costs, in GPUs.",
         target(BY_PHASE, "{{phase}}"), unit="none", noValue=NO_REFEREE, stacked=True, min=0, decimals=1,
-        overrides=coloured(PHASE_COLOURS), links=[to("ranks")],
+        overrides=coloured(LOSS_COLOURS), links=[to("ranks")],
     )  # fmt: skip
     total = bars(
         "GPU-hours lost in this range, by phase",
         "The graph beside it, added up. The longest bar is what to repair first.",
         target(f"sort_desc({in_range(BY_PHASE)})", "{{phase}}", instant=True), unit="none", noValue=NO_REFEREE, decimals=2, min=0,
-        overrides=coloured(PHASE_COLOURS),
+        overrides=coloured(LOSS_COLOURS),
     )  # fmt: skip
     efficiency = timeseries(
         "Efficiency against the run's own best",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from board import NO_MONEY, PRICE, PRICED, RANKS, dashboard, to, to_ranks
 from buttons import buttons
 from meaning import (
+    LOSS_COLOURS,
     LOST_PERCENT_STEPS,
     MFU,
     MFU_STEPS,
@@ -23,7 +24,7 @@ from series import (
     NO_STEP,
     RANKS_QUERY,
     STEP_QUERY,
-    USEFUL_QUERY,
+    USEFUL_NOW,
     UTILIZATION_QUERY,
     now,
 )
@@ -84,7 +85,7 @@ def _numbers() -> tuple[Json, ...]:
              color={"mode": "thresholds"}, noValue="no step ends, or no peak is known", links=[to("step")]),
         stat("Useful share of the step", "Forward and backward by wall time, mean of all ranks. Healthy: about 90 %. "
              "Waiting for others takes it away.",
-             target(f"sum({now(USEFUL_QUERY)})", "useful"),
+             target(USEFUL_NOW, "useful"),
              unit="percentunit", decimals=0, min=0, max=1, color={"mode": "thresholds"}, thresholds=USEFUL_STEPS, noValue=NO_STEP,
              links=[to("step")]),
         stat("GPUs lost (of $ranks)", "GPU-equivalents that do nothing, against this run's own best five minutes of the last six "
@@ -114,9 +115,9 @@ def mirage() -> Json:
     eating = bars(
         "GPUs lost, by phase",
         "GPUs lost to each phase of the critical path, beyond this run's best five minutes of the last six hours, the "
-        "costliest first. Healthy: all near 0.",
+        "costliest first. Healthy: all near 0. Stalled: no step ends, and all are lost.",
         target('sort_desc(run:training_lost_gpus:by_phase{run="$run"})', "{{phase}}", instant=True),
-        unit="none", decimals=1, min=0, noValue=NO_REFEREE, overrides=coloured(PHASE_COLOURS), links=[to("cost")],
+        unit="none", decimals=1, min=0, noValue=NO_REFEREE, overrides=coloured(LOSS_COLOURS), links=[to("cost")],
     )  # fmt: skip
     late = table(
         "Who is late, and why",

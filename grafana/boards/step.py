@@ -5,7 +5,7 @@ from __future__ import annotations
 from board import NODE, dashboard, to, to_ranks
 from meaning import LINE, PHASE_COLOURS, PLAIN, SPLIT_COLOURS, USEFUL_STEPS, WIRE_COLOURS, Json
 from panels import coloured, fixed, heatmap, named, reference, rows, stat, target, timeseries
-from series import LARGEST_PICTURE, NO_REFEREE, NO_STEP, OF, RANKS_QUERY, STEP_QUERY, USEFUL_QUERY, WIRED, now
+from series import LARGEST_PICTURE, NO_REFEREE, NO_STEP, OF, RANKS_QUERY, STEP_QUERY, USEFUL_NOW, WIRED, now
 from tables import stacked_bars
 
 SHARE = "run:training_phase_share:rate1m"
@@ -24,7 +24,7 @@ def _numbers() -> tuple[Json, ...]:
              target(now('run:training_step_duration_seconds:p99_rate1m{run="$run"}', STEP_QUERY), "p99"), unit="s", decimals=1,
              color=fixed(PLAIN), noValue=NO_STEP),
         stat("Useful", "Forward and backward of the mean rank. Healthy: about 90 %.",
-             target(f"sum({now(USEFUL_QUERY)})", "useful"), unit="percentunit", decimals=0, min=0, max=1, thresholds=USEFUL_STEPS,
+             target(USEFUL_NOW, "useful"), unit="percentunit", decimals=0, min=0, max=1, thresholds=USEFUL_STEPS,
              color={"mode": "thresholds"}, noValue=NO_STEP),
         stat("Waiting for others", "The mean rank's share of the step in all-reduce before the last rank has arrived. "
              "Healthy: a few percent of jitter. It is what utilization counts as busy.",

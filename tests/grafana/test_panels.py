@@ -477,6 +477,7 @@ MOVES = {
 NAMED = {
     "straggler": r"rank {} on node-\d: backward", "data_starvation": "no single culprit",
     "storage_node_slow": "node-{}: data_wait", "gradient_explosion": "no single culprit",
+    "hang": "rank {} on node-0 does not arrive: data_wait", "gpu_lost": "rank {} on node-0 has vanished",
 }  # fmt: skip
 ALERT = {
     "straggler": "TrainingRankStraggling", "data_starvation": "TrainingDataStarved",
@@ -510,6 +511,20 @@ def test_no_step_has_a_duration_while_none_ends(played, fault, name):
     """The last one that ended took its time long ago."""
     url, minute, run = played(fault)
     assert shown(url, BY_NAME[name], minute(AT[fault]), run=run) == [[]]
+
+
+@pytest.mark.parametrize("fault", ["hang", "gpu_lost"])
+@pytest.mark.parametrize(("name", "says"), [
+    ("mirage: Useful share of the step", {"useful": 0}), ("step: Useful", {"useful": 0}),
+    ("mirage: GPUs lost, by phase", {"stalled": 8}), ("mirage: GPUs lost (of $ranks)", {"GPUs lost": 8, "all": 8}),
+    ("cost: Share lost now", {"lost": 1}),
+])  # fmt: skip
+def test_while_no_step_ends_everything_is_lost(played, fault, name, says):
+    """The job's last good minute is not shown as its present one."""
+    url, minute, run = played(fault)
+    gone = fault == "gpu_lost"
+    found = last_values(url, BY_NAME[name], minute(AT[fault]), run=run)
+    assert found == {key: value - 1 if gone and value == 8 else value for key, value in says.items()}
 
 
 def test_a_lost_gpu_is_listed_with_its_xid_though_its_rank_is_gone(played):

@@ -10,9 +10,12 @@ import pytest
 import requests
 import yaml
 
+from boards.exporter import NOTHING_SCRAPED
+from boards.learning import EMPTY, EMPTY_NOW
 from dashboard_files import BY_NAME
 from queries import shown
 from running_lab import ROOT, Lab, free_ports
+from series import NO_REFEREE, NO_STEP, NO_TOKENS
 
 RULES = yaml.safe_load((ROOT / "prometheus/rules/recording.yml").read_text(encoding="utf-8"))
 RECORDED = [rule["record"] for group in RULES["groups"] for rule in group["rules"]]
@@ -30,6 +33,9 @@ NOT_YET = {
     "rank:training_gradient_departure:median1m",
 }  # fmt: skip
 """In its first minutes, or as the loop does not tell it."""
+
+HAS_DATA = {None, "none", NO_STEP, NO_TOKENS, NO_REFEREE, EMPTY, EMPTY_NOW, NOTHING_SCRAPED}
+"""What a panel says where something is missing that this job has."""
 
 pytestmark = pytest.mark.prometheus
 
