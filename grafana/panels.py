@@ -125,9 +125,13 @@ def timeseries(
         "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
         "tooltip": {"mode": "multi", "sort": "desc"},
     }
+    if log:
+        more["overrides"] = [UNLABELLED, *more.get("overrides", ())]
     return panel("timeseries", title, description, targets, unit=unit, custom=custom, options=options, **more)
 
 
+UNLABELLED = matching(".*", noValue="")
+"""Ticks of a log axis that have no number would be labelled with what the panel says where it has no data."""
 LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 NOT_A_NUMBER = {
     "type": "special",

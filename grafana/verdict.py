@@ -78,7 +78,8 @@ def alerts_firing() -> Json:
         rows('topk(256, ALERTS{alertstate="firing",run="$run"})'), unit="none", noValue="no alert is firing",
         columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
         overrides=[
-            named("Alert", links=[RUNBOOK], custom__width=220),
-            *(named(name, custom__width=width) for name, width in (("Severity", 75), ("Rank", 55), ("Node", 75))),
+            named("Alert", links=[RUNBOOK], custom__width=210),
+            *(named(name, custom__width=width) for name, width in
+              (("Cause", 120), ("Severity", 72), ("Rank", 50), ("Node", 75))),
         ],
     )  # fmt: skip

@@ -35,7 +35,7 @@ def _numbers() -> tuple[Json, ...]:
              color=fixed(PLAIN)),
         stat("Money lost in this range", "GPU-hours lost, times the price in the box above, in its currency.",
              target(f"{in_range(LOST_QUERY)} * {PRICED}", "lost", instant=True), unit="locale", decimals=0,
-             size=36, noValue=NO_MONEY, color=fixed(PLAIN)),
+             size=24, noValue=NO_MONEY, color=fixed(PLAIN)),
         stat("Tokens per GPU-hour now", "Useful output per hour paid. It falls with every fault that costs time.",
              target(now(counted(PER_GPU_HOUR), PER_GPU_HOUR), "tokens"), unit="short", decimals=1, min=0,
              color=fixed(PLAIN), noValue=NO_TOKENS),

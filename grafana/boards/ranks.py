@@ -101,15 +101,15 @@ def _ranks() -> Json:
                  "Value #D": "Compute", "Value #E": "Waiting", "Value #F": "Data wait", "Value #G": "Step",
                  "Value #H": "Clock", "Value #I": "Temp.", "Value #J": "Power limit", "Value #K": "Throttled by"},
         overrides=[
-            named("Rank", unit="none", decimals=0, custom__width=55, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
-            named("Node", custom__width=85, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
-            gauge("Others waited", high=0.4),
+            named("Rank", unit="none", decimals=0, custom__width=48, links=[to("gpus", "Its GPU and host", rank="${__value.raw}")]),
+            named("Node", custom__width=75, links=[to("gpus", "GPUs and hosts of this node", node="${__value.raw}")]),
+            gauge("Others waited", high=0.4, custom__width=112),
             named("Came last", unit="percentunit", decimals=0, custom__width=80),
             *(named(column, custom__width=78) for column in ("Lag", "Compute", "Waiting", "Data wait", "Step")),
             named("Clock", unit="hertz", decimals=2, custom__width=82),
             named("Temp.", unit="celsius", decimals=0, custom__width=60),
             named("Power limit", unit="percentunit", decimals=0, custom__width=88),
-            named("Throttled by", unit="none", mappings=THROTTLE_REASONS, custom__width=125),
+            named("Throttled by", unit="none", mappings=THROTTLE_REASONS, custom__width=115),
         ],
     )  # fmt: skip
 
