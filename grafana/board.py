@@ -49,7 +49,7 @@ CONSOLE = variable("textbox", "console", "Console", query="http://127.0.0.1:8000
 
 PRICED = "(${price}e0)"
 """The price as a number: without one this reads as a series that does not exist, and the panel stays empty."""
-NO_MONEY = "no referee, or no price"
+NO_MONEY = "not priced"
 
 
 LEADS_TO = {

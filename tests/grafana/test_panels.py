@@ -221,8 +221,8 @@ def test_a_panel_without_data_says_why(past, name, run, at):
     ("gpus: Throttled, unlike the other GPUs", "no GPU is known to be held back more than the others"),
     ("gpus: PCIe links below the others", "no link is known to be below the others"),
     ("gpus: XID errors", "no XID was read"), ("mirage: Who is late, and why", "nobody is known to be late"),
-    ("mirage: MFU", "no step ends, or no peak is known"), ("mirage: Cost of the loss per day", "no referee, or no price"),
-    ("cost: Money lost in this range", "no referee, or no price"),
+    ("mirage: MFU", "no step ends, or no peak is known"), ("mirage: Cost of the loss per day", "not priced"),
+    ("cost: Money lost in this range", "not priced"),
     ("exporter: What failed", "nothing is known to have failed"), ("exporter: Targets down", "no target is known to be down"),
 ])  # fmt: skip
 def test_nobody_is_acquitted_where_nobody_looked(past, name, said):
