@@ -7,6 +7,7 @@ was left of before is incomplete, and answers of the processes of before are ign
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,10 @@ from stepscope.phases import PHASES
 from stepscope.record import StepRecord
 from stepscope.referee import Referee, node_indices
 
+log = logging.getLogger("stepscope")
+
+SILENT_SECONDS = 60.0
+"""So long nobody of a run answers before the next run is judged, where none was chosen."""
 PATIENCE_SECONDS = 30.0
 """How long a step waits for its last rank."""
 HEAD = 2
@@ -85,8 +90,10 @@ class Alignment:
     """Not thread-safe. ``referee`` is None until all ranks were seen once."""
 
     def __init__(self, run: str | None = None) -> None:
-        """``run`` is the only one that is judged; without it, the first one."""
+        """``run`` is the only one that is judged; without it, the first one, and the next one when that is silent."""
         self.run = run
+        self._chosen = run is not None
+        self._heard = 0.0
         self.nodes: dict[int, str] = {}
         self.referee: Referee | None = None
         self.world_size = 0
@@ -101,8 +108,9 @@ class Alignment:
 
     def add(self, steps: Steps, now: float) -> None:
         """Take one rank's answer; ``now`` is any monotonic time in seconds."""
-        if self.run not in (None, steps.run) or steps.process in self._gone:
+        if steps.process in self._gone or not self._is_judged(steps.run, now):
             return
+        self._heard = now
         another = self._processes.get(steps.rank, steps.process) != steps.process
         if another or steps.world_size != self.world_size:
             self._restart(steps)
@@ -117,6 +125,16 @@ class Alignment:
                 self._held += steps.rank not in waiting.rows
                 waiting.rows[steps.rank] = row
         self.settle(now)
+
+    def _is_judged(self, run: str, now: float) -> bool:
+        if self.run in (None, run):
+            return True
+        if self._chosen or now - self._heard <= SILENT_SECONDS:
+            return False
+        log.info("nobody of the run %s has answered for %.0f s: now %s is judged", self.run, SILENT_SECONDS, run)
+        self._restart_with(None, 0)
+        self.nodes, self.referee = {}, None
+        return True
 
     def settle(self, now: float) -> None:
         """Book the steps that are complete, in order, and give up those that waited too long."""
@@ -162,16 +180,19 @@ class Alignment:
         )
 
     def _restart(self, steps: Steps) -> None:
+        self._restart_with(steps.run, steps.world_size)
+        self.starts += 1
+        if self.referee is not None and len(self.referee.nodes) != self.world_size:
+            self.nodes, self.referee = {}, None
+
+    def _restart_with(self, run: str | None, world_size: int) -> None:
         for step in sorted(self._waiting):
             self._close(step, "incomplete")
-        self.run, self.world_size = steps.run, steps.world_size
-        self.starts += 1
+        self.run, self.world_size = run, world_size
         self._gone.update(self._processes.values())
         self._processes.clear()
         self._settled = -1
         self._strategies.clear()
-        if self.referee is not None and len(self.referee.nodes) != self.world_size:
-            self.nodes, self.referee = {}, None
 
     def _see(self, steps: Steps) -> None:
         """A rank is new, or has moved to another node: then the referee's labels change, and it begins anew."""

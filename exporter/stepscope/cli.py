@@ -23,7 +23,7 @@ from stepscope.doctor import command as doctor
 from stepscope.host import HostMetrics, node_exporter_runs
 from stepscope.node import NodeEndpoint
 from stepscope.peers import PULL_SECONDS, Puller, file_sd
-from stepscope.publisher import METRICS_PORT, public_host
+from stepscope.publisher import METRICS_PORT, joined, public_host
 from stepscope.server import Answer, MetricsServer, Route
 
 log = logging.getLogger("stepscope")
@@ -63,8 +63,10 @@ def parser() -> argparse.ArgumentParser:
     where = referee.add_mutually_exclusive_group(required=True)
     where.add_argument("--targets", type=_targets, help="host:port of every rank or node, with commas")
     where.add_argument("--sd-dir", type=Path, help="folder with the ranks' discovery files; its own is put there, too")
-    referee.add_argument("--run", help="of several runs in that folder, this one")
-    referee.add_argument("--every", type=float, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})")
+    referee.add_argument("--run", help="of several runs, this one (default: the one that answers)")
+    referee.add_argument(
+        "--every", type=_seconds, default=PULL_SECONDS, help=f"seconds between rounds ({PULL_SECONDS:g})"
+    )
     _common(referee, _referee, REFEREE_PORT)
     diagnosis.add_to(commands)
     doctor.add_to(commands)
@@ -95,6 +97,10 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _referee(options: argparse.Namespace) -> int:
     peers = (lambda: options.targets) if options.targets else file_sd(options.sd_dir, options.run)
+    if options.sd_dir and not options.sd_dir.is_dir():
+        log.warning(
+            "no folder %s: it is made now, and ranks must announce themselves there (STEPSCOPE_SD_DIR)", options.sd_dir
+        )
     puller = Puller(peers, run=options.run, every_seconds=options.every)
 
     def metrics(query: Mapping[str, str]) -> Answer:
@@ -115,7 +121,7 @@ def _until_stopped(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda signum, frame: stop.set())
-    address = f"{public_host(options.address)}:{server.port}"
+    address = joined(public_host(options.address), server.port)
     entry = None
     if options.sd_dir:
         sweep(options.sd_dir)
@@ -134,6 +140,16 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 to 65535")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds, such as {PULL_SECONDS:g}")
+    return seconds
 
 
 def _count(text: str) -> int:

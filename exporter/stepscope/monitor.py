@@ -70,7 +70,9 @@ class StepMonitor:
         self._device = _device_of(model)
         self._optimizer: Any = optimizer
         self._model: Any = model
-        self._tokens = float(tokens_per_step)
+        self._tokens = _amount("tokens_per_step", tokens_per_step)
+        if gradient_band is not None and not gradient_band[0] <= gradient_band[1]:
+            raise ValueError(f"gradient_band={gradient_band!r}: give the lowest norm, then the highest")
         self._flops: ModelFlops | None = None
         self._counted: dict[str, float] = {}
         self._uncounted = COUNTINGS if model is not None else 0
@@ -463,6 +465,16 @@ class Batches:
             enter(DATA_WAIT)
 
 
+def _amount(name: str, value: Any) -> float:
+    try:
+        amount = float(value)
+    except (TypeError, ValueError):
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise ValueError(f"{name}={value!r}: give a number that is not negative")
+    return amount
+
+
 class _Told(NamedTuple):
     """What the user said of the model, where the model need not be asked."""
 
@@ -480,7 +492,10 @@ class _Told(NamedTuple):
 
 
 def _name_of(model: Any) -> str:
-    return "unknown" if model is None else type(getattr(model, "module", model)).__name__
+    if model is None:
+        return "unknown"
+    name = type(getattr(model, "module", model)).__name__
+    return name.removeprefix("FSDP") if hasattr(model, "_get_fsdp_state") else name  # it makes the model another class
 
 
 def _dtype_of(model: Any) -> Any:

@@ -64,9 +64,15 @@ class Settings:
         referee = env.get("STEPSCOPE_REFEREE") or "thread"
         if referee not in ("thread", "none"):
             raise ValueError(f"STEPSCOPE_REFEREE={referee!r}: it is thread (in rank 0) or none")
+        address = env.get("STEPSCOPE_METRICS_ADDRESS") or ("127.0.0.1" if identity.one_node else "0.0.0.0")
+        try:
+            socket.getaddrinfo(address, None)
+        except OSError as error:
+            raise ValueError(f"STEPSCOPE_METRICS_ADDRESS={address!r}: {error.strerror}; give an address of this machine, or "
+                             "0.0.0.0 for all") from None  # fmt: skip
         return cls(
             port=int(base) + identity.local_rank if int(base) else 0,
-            address=env.get("STEPSCOPE_METRICS_ADDRESS") or ("127.0.0.1" if identity.one_node else "0.0.0.0"),
+            address=address,
             sd_dir=Path(env["STEPSCOPE_SD_DIR"]) if env.get("STEPSCOPE_SD_DIR") else None,
             referee=referee == "thread",
         )
@@ -236,6 +242,7 @@ class Publisher:
         pages = {"/metrics": self.metrics, "/steps": self.steps}
         self.server = MetricsServer(pages, port=self.settings.port, address=self.settings.address)
         folder, who = self.settings.sd_dir, self.identity
+        log.info("rank %d is served at http://%s/metrics", who.rank, self.public_address())
         if folder is not None:
             self._guarded("discovery", lambda: sweep(folder))
             name = f"{who.run}-{who.node}-{self.server.port}"

@@ -8,6 +8,7 @@ passed them.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from stepscope.phases import ALLREDUCE, BACKWARD, CHECKPOINT, DATA_WAIT, FORWARD, H2D, OTHER, PHASES
 from stepscope.record import Learning, StepRecord
+
+log = logging.getLogger("stepscope")
 
 ALL_GATHER, REDUCE_SCATTER = range(len(PHASES), len(PHASES) + 2)
 """Phases to the loop; in the record they are ``allreduce``, and named as collectives."""
@@ -249,6 +252,7 @@ class Resolver:
         self._since: Any = None
         self._step = self._previous = -1
         self._counted = 0
+        self._renumbered = False
         self.dropped = 0
         """Steps that were done and not recorded."""
         self.endless = False
@@ -344,6 +348,10 @@ class Resolver:
         self.dropped += further - 1 + step.spoiled
         self._counted = done.number
         before, said = self._step, self._number(done.step)
+        if said is not None and said <= before and not self._renumbered:
+            self._renumbered = True
+            log.warning("step_done(step=%.0f) after step %d: steps must grow, over epochs as well, and are counted on from there",
+                        said, before)  # fmt: skip
         self._step = int(said) if said is not None and before < said < LARGEST_STEP else before + further
         self._previous = before if further == 1 else -1
         return None if step.spoiled else self._record(step, done)

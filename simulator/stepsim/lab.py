@@ -182,7 +182,10 @@ def run_lab(root: Path, folder: Path, job: LabJob, *, ports: Mapping[str, int], 
     with _until_signalled():
         try:
             _start_all(lab, job)
-            console.print(f"Trigger a fault on the console, or: {_command()} fault start straggler. Ctrl-C stops the lab.",
+            port = ports["simulator"]
+            # Without it the command would find another lab, or none.
+            here = f"STEPSCOPE_PORT={port} " if port != COMPOSE_ADDRESSES["simulator"] else ""
+            console.print(f"Trigger a fault on the console, or: {here}{_command()} fault start straggler. Ctrl-C stops the lab.",
                           soft_wrap=True)  # fmt: skip
             lab.watch()
         except Stopped:

@@ -13,7 +13,8 @@ from stepsim.practice.scenario import draw_scenario
 HARMLESS = {
     "stepsim.practice", "stepsim.practice.drill", "stepsim.practice.scenario",  # what they make is told, not they themselves
     "stepsim.diagnoser", "stepsim.durations", "stepsim.incidents", "stepsim.truth", "stepscope.version",
-    "stepscope.alignment", "stepscope.collectives", "stepscope.collectors", "stepscope.discovery", "stepscope.flops", "stepscope.identity",
+    "stepscope.alignment", "stepscope.collectives", "stepscope.collectors", "stepscope.discovery", "stepscope.flops",
+    "stepscope.identity",
     "stepscope.memory", "stepscope.monitor", "stepscope.peers", "stepscope.publisher", "stepscope.rendezvous", "stepscope.ring",
     "stepscope.server", "stepscope.timeline",
 }  # fmt: skip

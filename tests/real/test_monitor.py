@@ -3,6 +3,7 @@
 import copy
 import json
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -637,6 +638,7 @@ def test_many_scrapers_at_once_see_each_step_once(make):
         ({"STEPSCOPE_METRICS_PORT": "http"}, "STEPSCOPE_METRICS_PORT='http'"),
         ({"STEPSCOPE_METRICS_PORT": "65535"}, "STEPSCOPE_METRICS_PORT"),
         ({"STEPSCOPE_REFEREE": "yes"}, "STEPSCOPE_REFEREE='yes': it is thread"),
+        ({"STEPSCOPE_METRICS_ADDRESS": "no such host"}, "STEPSCOPE_METRICS_ADDRESS='no such host'"),
     ],
 )
 def test_settings_that_cannot_be_are_said(environment, said):
@@ -660,6 +662,30 @@ def test_a_peak_that_cannot_be_is_refused(wrong):
     """With what would be right."""
     with pytest.raises(ValueError, match="give FLOP/s, such as 989e12, or 'measured'"):
         StepMonitor(Identity(run="r"), Settings(port=0), flops_per_step=1.0, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"tokens_per_step": -1}, "tokens_per_step=-1: give a number that is not negative"),
+        ({"tokens_per_step": "16k"}, "tokens_per_step='16k'"),
+        ({"gradient_band": (5, 1)}, "give the lowest norm, then the highest"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused_by_name(wrong, said):
+    """Before training begins."""
+    with pytest.raises(ValueError, match=re.escape(said)):
+        StepMonitor(Identity(run="r"), Settings(port=0), **wrong)
+
+
+def test_steps_that_begin_anew_are_said_once_and_counted_on(make, caplog):
+    """As with a loop's index that restarts in each epoch."""
+    monitor = make()
+    for _ in range(2):
+        for step in range(3):
+            train(monitor, steps=1, step=step)
+    assert page(monitor)["training_global_step",] == 5
+    assert caplog.text.count("steps must grow") == 1
 
 
 def test_a_process_that_ends_takes_its_entry_away(tmp_path):

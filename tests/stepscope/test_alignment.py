@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stepscope.alignment import PATIENCE_SECONDS, Alignment, MalformedSteps, Steps, parse_steps
+from stepscope.alignment import PATIENCE_SECONDS, SILENT_SECONDS, Alignment, MalformedSteps, Steps, parse_steps
 from stepscope.phases import BACKWARD, PHASES
 from stepscope.record import StepRecord
 from stepscope.ring import StepRing, document
@@ -147,6 +147,21 @@ def test_another_runs_answers_are_ignored():
     named = Alignment(run="other")
     named.add(answer(0, range(3)), 0.0)
     assert named.nodes == {}
+
+
+def test_the_next_run_is_judged_when_nobody_of_the_first_one_answers():
+    """Where none was chosen: each launch may have a name of its own. As long as ranks answer, their run is judged."""
+    alignment, chosen = Alignment(), Alignment(run="r")
+    for one in (alignment, chosen):
+        for now in (0.0, 50.0):
+            for rank in (0, 1):
+                one.add(answer(rank, range(3)), now)
+        for now, steps in ((100.0, range(4)), (50.0 + SILENT_SECONDS + 1, range(8))):
+            for rank in (0, 1):
+                one.add(answer(rank, steps, run="next", start=7, slow=rank == 1), now)
+    assert (alignment.run, alignment.referee.outcomes["complete"]) == ("next", 7)
+    assert alignment.referee.late_steps == [0, 7]
+    assert (chosen.run, chosen.referee.outcomes["complete"]) == ("r", 2)
 
 
 def record(step, collective=True):

@@ -34,6 +34,14 @@ def test_a_report_in_words():
     )
 
 
+def test_what_has_just_ended_is_said_to_have():
+    """It is told a little longer than its grounds hold, as its alert is."""
+    (ended,) = (replace(one, confidence=0.0) for one in TWO.verdicts[:1])
+    assert "1. straggler: rank 5, costs 9.84 GPUs, has just ended\n" in wording.in_words(
+        replace(TWO, verdicts=(ended,))
+    )
+
+
 def test_a_healthy_run_takes_one_line():
     """There is nothing to add."""
     assert wording.in_words(HEALTHY) == "cluster, 2023-11-14 22:15:20 UTC: healthy, nothing was found that is wrong.\n"

@@ -233,6 +233,7 @@ def test_a_node_is_served_by_a_process_of_its_own(ranks, tmp_path):
         (["serve", "--port", "http"], "'http' is no port"),
         (["serve", "--ranks", "-1"], "no number of ranks"),
         (["referee"], "one of the arguments --targets --sd-dir is required"),
+        (["referee", "--targets", "a:1", "--every", "-3"], "'-3' is no number of seconds"),
         (["referee", "--targets", "a,b"], "write host:port,host:port; a is not"),
     ],
 )

@@ -26,8 +26,8 @@ SOURCES = {
     "GPU metrics": "rank:gpu_utilization:ratio_avg1m",
     "DCGM's profiling metrics (tensor and DRAM activity)": "rank:gpu_tensor_active:ratio_avg1m",
     "CPU metrics of the nodes": "node:training_cpu_user:share_rate1m",
-    "the loss": "training_loss",
-    "the ranks' own gradient norms": "training_local_gradient_norm",
+    "loss": "training_loss",
+    "gradient norms of the single ranks": "training_local_gradient_norm",
 }
 """What a diagnosis looks at, by a series of it."""
 

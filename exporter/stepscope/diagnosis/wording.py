@@ -91,7 +91,8 @@ def _headline(report: Report, paint: Paint) -> str:
 def _verdict(number: int, verdict: Verdict, paint: Paint) -> Iterator[str]:
     what = paint("bold", f"{number}. {verdict.fault}: {target_text(verdict.target)}")
     cost = f"costs {human(verdict.lost_gpus, 'number')} {'GPU' if verdict.lost_gpus == 1 else 'GPUs'}"
-    yield f"{what}, {cost}, confidence {human(verdict.confidence, 'ratio')}"
+    sure = f"confidence {human(verdict.confidence, 'ratio')}" if verdict.confidence else "has just ended"
+    yield f"{what}, {cost}, {sure}"
     yield f"   {verdict.summary}"
     for evidence in verdict.evidence:
         yield f"   - {_evidence(evidence)}"
