@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from board import NO_MONEY, PRICE, PRICED, dashboard, to
 from meaning import GOOD, LINE, LOSS_COLOURS, LOST_PERCENT_STEPS, LOST_SHARE_STEPS, PLAIN, Json
-from panels import bars, coloured, fixed, scaled_by, stat, target, timeseries
+from panels import bars, coloured, fixed, named, scaled_by, stat, target, timeseries
 from series import LOST_QUERY, NO_REFEREE, NO_TOKENS, RANKS_QUERY, counted, now
 
 BY_PHASE = 'run:training_lost_gpus:by_phase{run="$run"}'
@@ -12,6 +12,8 @@ LOST_SHARE = f"{LOST_QUERY} / on (run) {RANKS_QUERY}"
 PER_GPU_HOUR = 'run:training_tokens_per_gpu_hour:rate1m{run="$run"}'
 PER_JOULE = 'run:training_tokens_per_joule:rate1m{run="$run"}'
 NO_TOKENS_OR_ENERGY = "no tokens are counted, or no energy is read"
+FILLED = named("stalled", custom__lineWidth=0)
+"""It comes and goes: stacked, its line would run along the top of all others where it is not."""
 SIZES = (8, 64, 1024, 16_384)
 
 
@@ -52,7 +54,7 @@ def cost() -> Json:
         "GPU-equivalents lost to each phase of the critical path beyond the run's best. Healthy: a thin line, with a "
         "peak at each checkpoint. The colour that fills is the phase that costs; the height what it costs, in GPUs.",
         target(BY_PHASE, "{{phase}}"), unit="none", noValue=NO_REFEREE, stacked=True, min=0, decimals=1,
-        overrides=coloured(LOSS_COLOURS), links=[to("ranks")],
+        overrides=[*coloured(LOSS_COLOURS), FILLED], links=[to("ranks")],
     )  # fmt: skip
     total = bars(
         "GPU-hours lost in this range, by phase",
