@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import yaml
 from rich.console import Console
 from rich.progress import track
@@ -21,8 +20,11 @@ from stepsim.pages import Pages
 from stepsim.state import SavedState, load_state, save_state
 
 SCRAPE_SECONDS, LATE_SCRAPE_SECONDS, LATE_SECONDS = 15.0, 5.0, 120.0
-"""Between two samples; the last two minutes are sampled as densely as the live job is, because a rate over samples of
-mixed spacing reads too low."""
+"""Between two samples; the last two minutes are sampled as densely as the live job is, and before them by and by less."""
+RAMP_SECONDS = 400.0
+"""In which the spacing grows by a factor of e. A rate over a minute extrapolates to the window's edge if the gap there is at most
+1.1 times the mean spacing (Prometheus, extrapolatedRate), else by half of it, and reads too low: spacing that changes by less
+than 1.1 within half a window is safe."""
 LEAD_SECONDS = 15.0
 """How far the past reaches beyond the present: about as long as writing and loading it takes on a laptop. Else the
 live job's first minute would begin with a hole, and every rate over it would read too low."""
@@ -100,11 +102,7 @@ def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> Non
     pages = Pages(engine, lambda: engine.now, labelled_targets=True)
     due = sorted(INCIDENTS, key=lambda incident: incident.begins)
     shown = ""
-    moments = [
-        *np.arange(start + SCRAPE_SECONDS, end - LATE_SECONDS, SCRAPE_SECONDS).tolist(),
-        *np.arange(max(start, end - LATE_SECONDS), end + 1, LATE_SCRAPE_SECONDS).tolist(),
-    ]
-    for moment in track(moments, "simulating the past", console=console, transient=True):
+    for moment in track(scrapes(start, end), "simulating the past", console=console, transient=True):
         while due and start + due[0].begins * span <= engine.now:
             incident = due.pop(0)
             request = {"fault": incident.fault, "duration": incident.lasts * span}
@@ -118,6 +116,16 @@ def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> Non
     file.write("# EOF\n")
 
 
+def scrapes(start: float, end: float) -> list[float]:
+    """When a past is sampled, seconds since the epoch: densest, and last, at its end."""
+    moments, spacing = [end], LATE_SCRAPE_SECONDS
+    while moments[-1] - spacing > start:
+        moments.append(moments[-1] - spacing)
+        if end - moments[-1] > LATE_SECONDS:
+            spacing = min(SCRAPE_SECONDS, spacing * (1 + spacing / RAMP_SECONDS))
+    return moments[::-1]
+
+
 def _ended(before: str, now: str) -> str:
     """Zeros for the faults that are gone: a generated past has no staleness markers, which end a live series."""
     series = {line.rpartition(" ")[0] for line in before.split("\n") if line.startswith("lab_fault_active")}
@@ -127,7 +135,7 @@ def _ended(before: str, now: str) -> str:
 def _timed(text: str, moment: float) -> str:
     """The page's samples with their time, without comments: families may then appear once per scrape."""
     lines = [line for line in text.split("\n") if line and line[0] != "#"]
-    return f" {moment:.0f}\n".join(lines) + f" {moment:.0f}\n" if lines else ""
+    return f" {moment:.3f}\n".join(lines) + f" {moment:.3f}\n" if lines else ""
 
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*:[a-zA-Z0-9_:]+")

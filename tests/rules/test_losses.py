@@ -51,6 +51,11 @@ def test_while_no_step_ends_all_gpus_are_lost(lost):
     assert lost('sum by (phase) (run:training_lost_gpus:by_phase{run="stalled"})', during) == {("stalled",): GPUS}
 
 
+def test_a_job_that_has_just_begun_is_not_stalled(lost):
+    """Nobody knows a rate before there are two samples."""
+    assert lost('count_over_time(run:training_lost_gpus:by_phase{phase="stalled"}[300s])', 300) == {}
+
+
 def test_a_stall_costs_its_length(lost):
     """Five minutes of eight GPUs, in the sum over the time before, during and after."""
     end = HEALTHY + DURING + 180

@@ -1,0 +1,39 @@
+"""When a generated past is sampled."""
+
+from itertools import pairwise
+
+import pytest
+
+from stepsim.history import LATE_SCRAPE_SECONDS, SCRAPE_SECONDS, scrapes
+
+END = 1_700_000_007.0
+
+
+def test_a_past_ends_as_dense_as_the_live_job_goes_on():
+    """And begins four times as sparse; its last sample is where the live job begins."""
+    moments = scrapes(END - 7200, END)
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert moments[-1] == END
+    assert gaps[-24:] == [LATE_SCRAPE_SECONDS] * 24
+    assert gaps[0] == SCRAPE_SECONDS
+    assert gaps == sorted(gaps, reverse=True)
+    assert END - 7200 < moments[0] <= END - 7200 + SCRAPE_SECONDS
+
+
+@pytest.mark.parametrize("window", [60, 30])
+def test_no_rate_over_it_reads_too_low(window):
+    """Prometheus extrapolates to a window's edge where the gap there is at most 1.1 times the mean spacing, and else by half of
+    it only (extrapolatedRate). At any moment: rules are evaluated at moments of their own."""
+    moments = scrapes(END - 7200, END)
+    for quarter in range(4 * 900):
+        at = END - quarter / 4
+        inside = [moment for moment in moments if at - window <= moment <= at]
+        mean = (inside[-1] - inside[0]) / (len(inside) - 1)
+        assert inside[0] - (at - window) <= 1.1 * mean
+        assert at - inside[-1] <= 1.1 * mean
+
+
+def test_a_short_past_is_dense_from_its_beginning():
+    """Of a very large job it is minutes."""
+    moments = scrapes(END - 60, END)
+    assert len(moments) == 12
