@@ -79,7 +79,7 @@ class StepMonitor:
         self._collectives: Collectives | None = None
         self._impossible = False
         self._solo = identity.world_size == 1
-        clock = clock or self._clock()
+        clock = clock or self._clock(self._device)
         self._recorder = Recorder(clock, lambda error: self.errors.add("monitor", error))
         exits = {ALLREDUCE, BACKWARD} if self._solo else {ALLREDUCE}
         self._scopes = {
@@ -263,10 +263,10 @@ class StepMonitor:
 
     def _move(self, device: Any) -> None:
         """The model is on a GPU by now. From its first step on, a job is measured by one clock."""
-        if self._on_cuda or getattr(device, "type", "cpu") != "cuda":
+        if self._on_cuda or not _is_cuda(device):
             return
-        if self._publisher.use(lambda: self._clock_of(device)):
-            self._keep = self._recorder.clock.keep
+        if self._publisher.use(lambda: self._clock(device)):
+            self._device, self._keep = device, self._recorder.clock.keep
         else:
             self.errors.add("monitor", "the model came to a GPU after the first step began: phases are the host's launches, "
                                        "not the device's work; call wrap(), or make the monitor, after .to(device)")  # fmt: skip
@@ -326,21 +326,16 @@ class StepMonitor:
 
     @property
     def _on_cuda(self) -> bool:
-        return getattr(self._device, "type", "cpu") == "cuda"
+        return _is_cuda(self._device)
 
-    def _clock_of(self, device: Any) -> Clock:
-        """From now on it is this device."""
-        self._device = device
-        return self._clock()
-
-    def _clock(self) -> Clock:
-        if not self._on_cuda:
+    def _clock(self, device: Any) -> Clock:
+        if not _is_cuda(device):
             return HostClock()
         import torch
 
         from stepscope.cuda import CudaClock
 
-        return CudaClock(torch, self._device)
+        return CudaClock(torch, device)
 
     def _device_name(self) -> str:
         if not self._on_cuda:
@@ -515,6 +510,10 @@ def _device_of(model: Any) -> Any:
     if torch is None or not torch.cuda.is_initialized():
         return None
     return torch.device("cuda", torch.cuda.current_device())
+
+
+def _is_cuda(device: Any) -> bool:
+    return getattr(device, "type", "cpu") == "cuda"
 
 
 def _cuda_is_used() -> bool:

@@ -307,7 +307,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr("stepscope.monitor._uuid", lambda device: "GPU-1")
     monkeypatch.setattr("stepscope.monitor.allocator_bytes", lambda torch, device: {})
     own = {
-        "_clock": lambda self: GpuClock() if self._on_cuda else HostClock(),
+        "_clock": lambda self, device: GpuClock() if device is not None and device.type == "cuda" else HostClock(),
         "_device_collectors": lambda self, uuid: [],
     }
     own["_device_name"] = lambda self: "NVIDIA H100 80GB HBM3" if self._on_cuda else "cpu"
