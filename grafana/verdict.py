@@ -78,8 +78,8 @@ def alerts_firing() -> Json:
         rows('topk(256, ALERTS{alertstate="firing",run="$run"})'), unit="none", noValue="no alert is firing",
         columns={"alertname": "Alert", "cause": "Cause", "severity": "Severity", "rank": "Rank", "node": "Node"},
         overrides=[
-            named("Alert", links=[RUNBOOK], custom__width=210),
+            named("Alert", links=[RUNBOOK], custom__width=195),
             *(named(name, custom__width=width) for name, width in
-              (("Cause", 120), ("Severity", 72), ("Rank", 50), ("Node", 75))),
+              (("Cause", 140), ("Severity", 72), ("Rank", 50), ("Node", 75))),
         ],
     )  # fmt: skip
