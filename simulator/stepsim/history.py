@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,6 +29,9 @@ than 1.1 within half a window is safe."""
 LEAD_SECONDS = 15.0
 """How far the past reaches beyond the present: about as long as writing and loading it takes on a laptop. Else the
 live job's first minute would begin with a hole, and every rate over it would read too low."""
+LOADING = 2.0
+"""Times as long as writing takes loading it, Prometheus's start included. A machine that is busy gets a past that is longer by
+that."""
 FULL_LENGTH_RANKS = 64
 """Larger jobs get a shorter past, so that writing and loading it stays a matter of seconds."""
 
@@ -65,20 +69,22 @@ def write_history(
 ) -> None:
     """Write ``history.om``, the recording rules by level, and the span that they cover.
 
-    Samples carry the labels that a live scrape of the job would add, and end ``LEAD_SECONDS`` after ``now`` (by
-    default the present). With ``state_file`` the live job goes on where this past ends.
+    Samples carry the labels that a live scrape of the job would add, and end ``LEAD_SECONDS`` after ``now``; without it
+    after the present, or as long after it as loading them will take. With ``state_file`` the live job goes on where this past ends.
     """
     if not rules.is_file():
         raise HistoryError(f"no recording rules at {rules}: run this in the project's folder, or give --rules")
     out.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     end = float(round((now or time.time()) + LEAD_SECONDS))
     start = end - 3600 * hours * min(1.0, FULL_LENGTH_RANKS / job.ranks)
-    write_rules(rules, out, start, end)
 
     board = FaultBoard(job)
     engine = Engine(job, board, seed=seed, now=start)
     with (out / "history.om").open("w", encoding="utf-8") as file:
-        _simulate(engine, end, file, console)
+        _simulate(engine, end, () if now else _until_loaded(end, began), file, console)
+    end = engine.now
+    write_rules(rules, out, start, end)
     if state_file:
         engine.learner.save()
         known = load_state(state_file)
@@ -97,12 +103,23 @@ def write_rules(rules: Path, out: Path, start: float, end: float) -> None:
     (out / "end").write_text(f"{end:.0f}", encoding="utf-8")
 
 
-def _simulate(engine: Engine, end: float, file: TextIO, console: Console) -> None:
+def _until_loaded(end: float, began: float) -> Iterator[float]:
+    """Further samples, for a machine on which writing has taken so long that loading will end after ``end``."""
+    loaded = time.time() + LOADING * (time.monotonic() - began)
+    while end + LATE_SCRAPE_SECONDS <= loaded:
+        end += LATE_SCRAPE_SECONDS
+        yield end
+
+
+def _simulate(engine: Engine, end: float, further: Iterable[float], file: TextIO, console: Console) -> None:
     start, span = engine.now, end - engine.now
     pages = Pages(engine, lambda: engine.now, labelled_targets=True)
     due = sorted(INCIDENTS, key=lambda incident: incident.begins)
     shown = ""
-    for moment in track(scrapes(start, end), "simulating the past", console=console, transient=True):
+    moments = scrapes(start, end)
+    for moment in track(
+        chain(moments, further), "simulating the past", total=len(moments), console=console, transient=True
+    ):
         while due and start + due[0].begins * span <= engine.now:
             incident = due.pop(0)
             request = {"fault": incident.fault, "duration": incident.lasts * span}

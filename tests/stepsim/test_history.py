@@ -1,10 +1,14 @@
 """When a generated past is sampled."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from stepsim.history import LATE_SCRAPE_SECONDS, SCRAPE_SECONDS, scrapes
+from stepsim.history import LATE_SCRAPE_SECONDS, LEAD_SECONDS, LOADING, SCRAPE_SECONDS, scrapes, write_history
+from stepsim.job import load_job
+from stepsim.state import load_state
 
 END = 1_700_000_007.0
 
@@ -31,6 +35,26 @@ def test_no_rate_over_it_reads_too_low(window):
         mean = (inside[-1] - inside[0]) / (len(inside) - 1)
         assert inside[0] - (at - window) <= 1.1 * mean
         assert at - inside[-1] <= 1.1 * mean
+
+
+@pytest.mark.parametrize(("seconds", "lead"), [(1.0, LEAD_SECONDS), (30.0, 30 + LOADING * 30)])
+def test_a_past_reaches_as_far_as_loading_it_will_take(tmp_path, monkeypatch, seconds, lead):
+    """On a busy machine it is longer, lest the live job begin with a hole; where it goes on is kept."""
+    now, watch = END, iter((0.0, *[seconds] * 9))
+    monkeypatch.setattr("stepsim.history.time.monotonic", lambda: next(watch))
+    times = iter((now, *[now + seconds] * 9))
+    monkeypatch.setattr("stepsim.history.time.time", lambda: next(times))
+    state = tmp_path / "state.json"
+    rules = Path(__file__).parents[2] / "prometheus/rules/recording.yml"
+    write_history(
+        load_job("laptop"), tmp_path, seed=1, hours=0.05, rules=rules, state_file=state, console=Console(quiet=True)
+    )
+    end = int((tmp_path / "end").read_text())
+    assert now + lead - LATE_SCRAPE_SECONDS < end <= now + lead + 1
+    assert load_state(state).until == end
+    text = (tmp_path / "history.om").read_text()
+    assert text.endswith("# EOF\n")
+    assert f" {end}.000\n" in text
 
 
 def test_a_short_past_is_dense_from_its_beginning():
