@@ -8,7 +8,7 @@ from panels import from_query, named, rows, stat, target
 from series import NO_REFEREE, STALLED
 from tables import table
 
-ELSEWHERE = 'training_current_phase{run="$run",phase!="allreduce"} == 1'
+ELSEWHERE = 'rank:training_outside_allreduce:sum{run="$run"} == 1'
 """Ranks that are not where the others wait."""
 GONE = 'rank:training_missing:last1h{run="$run"}'
 
@@ -31,7 +31,7 @@ def verdict(size: int) -> Json:
         target(f"topk(1, {GONE} and on (run) {STALLED})", "rank {{rank}} on {{node}} has vanished", instant=True),
         target(
             f"topk(1, {ELSEWHERE} and on (run) {STALLED} and on (run) count by (run) ({ELSEWHERE}) == 1 unless on (run) {GONE})",
-            "rank {{rank}} on {{node}} does not arrive: {{phase}}", instant=True,
+            "rank {{rank}} on {{node}} does not arrive", instant=True,
         ),
         target(
             f"{STALLED} unless on (run) {GONE} unless on (run) count by (run) ({ELSEWHERE}) == 1", "no step ends",

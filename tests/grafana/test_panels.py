@@ -477,7 +477,7 @@ MOVES = {
 NAMED = {
     "straggler": r"rank {} on node-\d: backward", "data_starvation": "no single culprit",
     "storage_node_slow": "node-{}: data_wait", "gradient_explosion": "no single culprit",
-    "hang": "rank {} on node-0 does not arrive: data_wait", "gpu_lost": "rank {} on node-0 has vanished",
+    "hang": "rank {} on node-0 does not arrive", "gpu_lost": "rank {} on node-0 has vanished",
 }  # fmt: skip
 ALERT = {
     "straggler": "TrainingRankStraggling", "data_starvation": "TrainingDataStarved",
