@@ -134,9 +134,9 @@ def _simulate(engine: Engine, end: float, further: Iterable[float], file: TextIO
 
 
 def scrapes(start: float, end: float) -> list[float]:
-    """When a past is sampled, seconds since the epoch: densest, and last, at its end."""
+    """When a past is sampled, seconds since the epoch: densest, and last, at its end; not before the job has taken up its work."""
     moments, spacing = [end], LATE_SCRAPE_SECONDS
-    while moments[-1] - spacing > start:
+    while moments[-1] - spacing >= start + SCRAPE_SECONDS:
         moments.append(moments[-1] - spacing)
         if end - moments[-1] > LATE_SECONDS:
             spacing = min(SCRAPE_SECONDS, spacing * (1 + spacing / RAMP_SECONDS))
