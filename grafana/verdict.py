@@ -10,6 +10,7 @@ from tables import table
 
 ELSEWHERE = 'rank:training_outside_allreduce:sum{run="$run"} == 1'
 """Ranks that are not where the others wait."""
+ALONE = f"count by (run) ({ELSEWHERE}) == 1"
 GONE = 'rank:training_missing:last1h{run="$run"}'
 
 
@@ -30,11 +31,11 @@ def verdict(size: int) -> Json:
         ),
         target(f"topk(1, {GONE} and on (run) {STALLED})", "rank {{rank}} on {{node}} has vanished", instant=True),
         target(
-            f"topk(1, {ELSEWHERE} and on (run) {STALLED} and on (run) count by (run) ({ELSEWHERE}) == 1 unless on (run) {GONE})",
+            f"topk(1, {ELSEWHERE} and on (run) {STALLED} and on (run) {ALONE} unless on (run) {GONE})",
             "rank {{rank}} on {{node}} does not arrive", instant=True,
         ),
         target(
-            f"{STALLED} unless on (run) {GONE} unless on (run) count by (run) ({ELSEWHERE}) == 1", "no step ends",
+            f"{STALLED} unless on (run) {GONE} unless on (run) {ALONE}", "no step ends",
             instant=True,
         ),
         unit="percentunit", text="name", size=size, color={"mode": "thresholds"}, noValue=NO_REFEREE,

@@ -117,7 +117,7 @@ def measured_peak(device: Any, dtype: Any, seconds: float = 1.0) -> float:
     """
     import torch
 
-    size = 8192 if getattr(device, "type", "cpu") == "cuda" else 768
+    size = 8192 if is_cuda(device) else 768
     a, b = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
 
     def wait() -> None:
@@ -135,10 +135,15 @@ def measured_peak(device: Any, dtype: Any, seconds: float = 1.0) -> float:
     return 2.0 * size**3 / best
 
 
+def is_cuda(device: Any) -> bool:
+    """None and what is no device are a CPU."""
+    return getattr(device, "type", "cpu") == "cuda"
+
+
 def dtype_name(dtype: Any, device: Any = None) -> str:
     """``bf16`` for ``torch.bfloat16``, and so on; ``tf32`` for ``torch.float32`` on a GPU that may multiply in it."""
     name = "unknown" if dtype is None else DTYPES.get(str(dtype), str(dtype).removeprefix("torch."))
-    return "tf32" if name == "fp32" and getattr(device, "type", "cpu") == "cuda" and _tf32() else name
+    return "tf32" if name == "fp32" and is_cuda(device) and _tf32() else name
 
 
 def _tf32() -> bool:

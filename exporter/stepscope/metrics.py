@@ -78,12 +78,8 @@ def listed(column: Column) -> list[Any]:
 
 
 def _every(job: Job, value: Any) -> Column:
-    """A value that all ranks have; a column is one already."""
-    return value if hasattr(value, "__len__") else [value] * len(job.memory_bytes)
-
-
-def _every_known(job: Job, value: Any) -> Values:
-    return _some(None if value is None else _every(job, value))
+    """A value that all ranks have; a column is one already, and what nobody knows stays None."""
+    return value if value is None or hasattr(value, "__len__") else [value] * len(job.memory_bytes)
 
 
 def _one(value: float | None) -> Values:
@@ -178,12 +174,12 @@ TRAINING: tuple[Metric, ...] = (
     ),
     Metric(
         name="training_tokens_total", kind="counter", help="Tokens consumed by this rank.",
-        values=lambda job: _every_known(job, job.totals.tokens),
+        values=lambda job: _some(_every(job, job.totals.tokens)),
     ),
     Metric(
         name="training_model_flops_total", kind="counter",
         help="Model FLOPs done by this rank, recomputation excluded.",
-        values=lambda job: _every_known(job, job.totals.flops),
+        values=lambda job: _some(_every(job, job.totals.flops)),
     ),
     Metric(
         name="training_peak_flops", kind="gauge", labels=("dtype", "source"),

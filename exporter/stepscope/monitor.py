@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from stepscope.collectives import Collectives, fsdp_groups, strategy_of
-from stepscope.flops import ModelFlops, decoder_flops, dtype_name, find_peak, parameter_count
+from stepscope.flops import ModelFlops, decoder_flops, dtype_name, find_peak, is_cuda, parameter_count
 from stepscope.identity import Identity
 from stepscope.memory import allocator_bytes, counted_bytes
 from stepscope.metrics import Job, Peak
@@ -263,7 +263,7 @@ class StepMonitor:
 
     def _move(self, device: Any) -> None:
         """The model is on a GPU by now. From its first step on, a job is measured by one clock."""
-        if self._on_cuda or not _is_cuda(device):
+        if self._on_cuda or not is_cuda(device):
             return
         if self._publisher.use(lambda: self._clock(device)):
             self._device, self._keep = device, self._recorder.clock.keep
@@ -326,10 +326,10 @@ class StepMonitor:
 
     @property
     def _on_cuda(self) -> bool:
-        return _is_cuda(self._device)
+        return is_cuda(self._device)
 
     def _clock(self, device: Any) -> Clock:
-        if not _is_cuda(device):
+        if not is_cuda(device):
             return HostClock()
         import torch
 
@@ -510,10 +510,6 @@ def _device_of(model: Any) -> Any:
     if torch is None or not torch.cuda.is_initialized():
         return None
     return torch.device("cuda", torch.cuda.current_device())
-
-
-def _is_cuda(device: Any) -> bool:
-    return getattr(device, "type", "cpu") == "cuda"
 
 
 def _cuda_is_used() -> bool:

@@ -65,3 +65,8 @@ class StepRecord:
     local_gradient_norm: Column | None = None
     """L2 norm of each rank's own gradient, before the reduction; None where the loop does not say."""
     checkpointed: bool = False
+
+    @property
+    def follows(self) -> int:
+        """The number of the step before it."""
+        return self.step - 1 if self.previous is None else self.previous

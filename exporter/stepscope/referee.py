@@ -43,8 +43,7 @@ class Referee:
 
         The first collective of an attempt, and the first after a gap, only opens the lap: what went before is unknown.
         """
-        previous = record.step - 1 if record.previous is None else record.previous
-        follows = self._last == (record.attempt, previous)
+        follows = self._last == (record.attempt, record.follows)
         self._last = (record.attempt, record.step)
         lap = self._operations.sum(self._carried, record.before) if follows and self._carried is not None else None
         if record.collective:

@@ -26,8 +26,7 @@ class StepRing:
     def add(self, record: StepRecord) -> None:
         parts = (record.before, record.after) if record.collective else (_sum(record),)
         values = [round(row[0], 7) for part in parts for row in part]
-        previous = record.step - 1 if record.previous is None else record.previous
-        self._rows.append((record.step, json.dumps([record.step, previous, *values], separators=(",", ":"))))
+        self._rows.append((record.step, json.dumps([record.step, record.follows, *values], separators=(",", ":"))))
 
     def since(self, step: int) -> list[str]:
         """The rows of all later steps, oldest first."""

@@ -60,9 +60,8 @@ def stop(
     port: Port = 8000,
 ) -> None:
     """Stop a fault, or all of them."""
-    active = call("GET", "/faults", url, port)
+    stopped = fault_id or ", ".join(fault["id"] for fault in call("GET", "/faults", url, port))
     call("DELETE", f"/faults/{fault_id}" if fault_id else "/faults", url, port)
-    stopped = fault_id or ", ".join(fault["id"] for fault in active)
     Console().print(f"stopped {stopped}" if stopped else "no fault is active", highlight=False)
 
 

@@ -104,7 +104,9 @@ def test_a_healthy_run_accuses_nobody(train, strategy):
     rank on it is late indeed: in a quarter of the windows, or in a whole run, when a second one decides."""
 
     def accused():
-        return train(2, steps=330, strategy=strategy, width=512).accused(40, 20, allowed=0.25)
+        run = train(2, steps=330, strategy=strategy, width=512)
+        assert len(run.verdicts(40, stride=20)) == 14
+        return run.accused(40, 20, allowed=0.25)
 
     first = accused()
     assert first is None or accused() is None, first

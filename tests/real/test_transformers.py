@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from monitor_page import DISK, Scrape, fail, slept
+from monitor_page import Scrape, fail, slept
 from stepscope.phases import PHASES
 from stepscope.timeline import Recorder
 
@@ -84,9 +84,14 @@ def train(monkeypatch, tmp_path):
                         seen["page"] = Scrape(stepscope.monitor)
 
         class Slowed(Trainer):
+            saved = 0.0
+            """Seconds that saving took, by its own clock: a disk that others use may take its time."""
+
             def _save_checkpoint(self, *args, **kwargs):
+                began = time.perf_counter()
                 time.sleep(ms["save"] / 1000)
-                return super()._save_checkpoint(*args, **kwargs)
+                super()._save_checkpoint(*args, **kwargs)
+                self.saved += time.perf_counter() - began
 
         arguments = TrainingArguments(
             tmp_path, max_steps=steps, per_device_eval_batch_size=1, report_to=[],
@@ -109,7 +114,7 @@ def train(monkeypatch, tmp_path):
 def test_each_phase_is_told_from_the_others_and_all_add_up(train):
     """A slow dataset is data_wait, slow layers forward and backward, saving checkpoint, evaluation other; Σ = wall by an
     outside clock."""
-    _, page, wall = train(
+    trainer, page, wall = train(
         ms={"data_wait": 30, "forward": 20, "backward": 25, "evaluation": 50, "save": 200}, save_strategy="steps",
         save_steps=6, eval_strategy="steps", eval_steps=6,
     )  # fmt: skip
@@ -117,7 +122,8 @@ def test_each_phase_is_told_from_the_others_and_all_add_up(train):
     assert slept(page.phase("data_wait"), 12 * 0.030)
     assert slept(page.phase("forward"), 12 * 0.020)
     assert slept(page.phase("backward"), 12 * 0.025)
-    assert slept(page.phase("checkpoint"), 2 * 0.200, slack=DISK)
+    assert trainer.saved >= 2 * 0.200
+    assert slept(page.phase("checkpoint"), trainer.saved)
     assert slept(page.phase("other"), 2 * 2 * 0.050)
     assert page.phase("optimizer") > 0
     assert page.phase("allreduce") == 0
@@ -159,10 +165,11 @@ def test_accumulation_counts_optimizer_steps(train):
 
 def test_saving_at_an_epochs_end_is_checkpoint(train):
     """The flag is set after the last step then."""
-    _, page, _ = train(
+    trainer, page, _ = train(
         steps=-1, num_train_epochs=2, per_device_train_batch_size=512, save_strategy="epoch", ms={"save": 100}
     )
-    assert slept(page.phase("checkpoint"), 2 * 0.100, slack=DISK)
+    assert trainer.saved >= 2 * 0.100
+    assert slept(page.phase("checkpoint"), trainer.saved)
 
 
 def test_a_resumed_epoch_has_its_wait_although_its_loader_is_another(train, tmp_path):

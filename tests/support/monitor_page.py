@@ -45,10 +45,6 @@ class Scrape:
         return self.value("training_phase_seconds_total", phase=name)
 
 
-DISK = 1.0
-"""Seconds that saving may take by itself, on a disk that others use as well."""
-
-
-def slept(measured, seconds, slack=0.1):
+def slept(measured, seconds):
     """The phase is these pauses and little else, on a machine that others use as well."""
-    return seconds <= measured < 1.5 * seconds + slack
+    return seconds <= measured < 1.5 * seconds + 0.1
