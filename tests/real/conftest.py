@@ -8,6 +8,8 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from statistics import median_low
+from typing import NamedTuple
 
 import pytest
 
@@ -68,8 +70,11 @@ class Run:
 
     def stamps(self):
         """The loop's own stamps by rank: entry to each step, and the end."""
+        return self._said("stamps")
+
+    def _said(self, what):
         lines = [line for line in self.log.read_text(encoding="utf-8").splitlines() if line.startswith('{"rank"')]
-        return {one["rank"]: one["stamps"] for one in map(json.loads, lines)}
+        return {one["rank"]: one[what] for one in map(json.loads, lines)}
 
     def wait(self, steps, seconds=150):
         """Until all ranks have published so many steps, or, with None, have said that they are done."""
@@ -108,17 +113,24 @@ class Run:
             for start in range(0, len(seen) - window, stride or window)
         ]
 
-    def verdict(self):
-        """Who is accused when the whole run is judged at once."""
-        seen = self._seen()
-        return find_culprit(_between(seen[0], seen[-1]), [0] * self.ranks)
+    def accused_wrongly(self, window, stride):
+        """Who is accused, in windows of so many laps or in the whole run, and had no more to run for than the others.
 
-    def accused(self, window, stride, allowed):
-        """Whoever is accused in the whole run, or in more of its windows than ``allowed``; then the run is over."""
-        verdicts, whole = self.verdicts(window, stride), self.verdict()
-        self.stop()
-        named = [verdict for verdict in verdicts if verdict]
-        return (whole, named) if whole or len(named) > allowed * len(verdicts) else None
+        A rank whose core something else takes is late indeed, and may be accused: then it was runnable for longer, by most
+        of what it was late.
+        """
+        seen, runnable = self._seen(), self._said("runnable")
+        starts = range(0, len(seen) - window, stride)
+        spans = [(seen[start], seen[start + window]) for start in starts] + [(seen[0], seen[-1])]
+        wrong = []
+        for first, last in spans:
+            judged = _between(first, last)
+            if culprit := find_culprit(judged, [0] * self.ranks):
+                late = sum(seconds[culprit.index] for seconds in judged.late_seconds)
+                steps = range(first.step + 1, last.step + 1)
+                if _longer_runnable(runnable, culprit.index, steps) < 0.7 * late:
+                    wrong.append((culprit, late, steps))
+        return wrong
 
     def _seen(self, skip=10):
         """The referee's counters after each lap but the first ones."""
@@ -129,10 +141,30 @@ class Run:
                 alignment.add(_only(one, number), 0.0)
             referee = alignment.referee
             seen.append(
-                (referee.outcomes["complete"], sum(referee.path_seconds), [list(r) for r in referee.late_seconds],
-                 list(referee.late_steps))
+                Seen(int(rows[0].rows[number][0]), referee.outcomes["complete"], sum(referee.path_seconds),
+                     [list(r) for r in referee.late_seconds], list(referee.late_steps))
             )  # fmt: skip
         return seen[skip:]
+
+
+class Seen(NamedTuple):
+    """The referee's counters after a step."""
+
+    step: int
+    laps: int
+    wall_seconds: float
+    late_seconds: list[list[float]]
+    late_steps: list[int]
+
+
+def _longer_runnable(runnable, rank, steps):
+    """By how many seconds this rank was runnable for longer than the others' median, summed over the steps in which it was."""
+    mine, others = runnable[rank], [stamps for other, stamps in runnable.items() if other != rank]
+    return sum(
+        max(0.0, mine[step + 1] - mine[step] - median_low(other[step + 1] - other[step] for other in others))
+        for step in steps
+        if step + 1 < len(mine)
+    )
 
 
 def _only(steps, number):
@@ -140,12 +172,14 @@ def _only(steps, number):
 
 
 def _between(first, last):
-    late = [[b - a for a, b in zip(*rows, strict=True)] for rows in zip(first[2], last[2], strict=True)]
+    late = [
+        [b - a for a, b in zip(*rows, strict=True)] for rows in zip(first.late_seconds, last.late_seconds, strict=True)
+    ]
     return Window(
-        laps=last[0] - first[0],
-        wall_seconds=last[1] - first[1],
+        laps=last.laps - first.laps,
+        wall_seconds=last.wall_seconds - first.wall_seconds,
         late_seconds=late,
-        late_steps=[b - a for a, b in zip(first[3], last[3], strict=True)],
+        late_steps=[b - a for a, b in zip(first.late_steps, last.late_steps, strict=True)],
     )
 
 

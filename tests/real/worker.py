@@ -5,6 +5,7 @@ import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -94,8 +95,16 @@ if plan["wrap"]:
 loader = DataLoader(Numbers(), batch_size=plan["batch"], num_workers=plan["workers"])
 
 batches = iter(monitor.batches(loader))
-outside = []
+outside, runnable = [], []
 begun = time.monotonic()
+
+
+def runnable_seconds():
+    """How long the training thread and its loader's workers have run, or were ready to and had no core (schedstat of proc(5))."""
+    main = os.getpid()
+    workers = Path(f"/proc/{main}/task/{main}/children").read_text(encoding="ascii").split()
+    ran = (Path(f"/proc/{one}/schedstat").read_text(encoding="ascii").split() for one in (main, *workers))
+    return sum(int(on_core) + int(without) for on_core, without, _ in ran) / 1e9
 
 
 def goes_on(step):
@@ -114,6 +123,7 @@ while goes_on(step):
     for micro in range(plan["micro_batches"]):
         if micro == 0:
             outside.append(time.perf_counter())
+            runnable.append(runnable_seconds())
         batch = next(batches)
         last = micro == plan["micro_batches"] - 1
         if not last:
@@ -138,7 +148,7 @@ while goes_on(step):
     drag("other")
     step += 1
 
-sys.stdout.write(json.dumps({"rank": rank, "stamps": [*outside, time.perf_counter()]}) + "\n")
+sys.stdout.write(json.dumps({"rank": rank, "stamps": [*outside, time.perf_counter()], "runnable": runnable}) + "\n")
 sys.stdout.flush()
 if stop := os.environ.get("WORKER_STOP"):
     monitor.flush()
