@@ -15,6 +15,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ HINT_STEPS = 16
 CLOSE_SECONDS = 3.0
 RETRY_SECONDS = 10.0
 """Between two attempts at a port that is taken."""
+PREFIX = "STEPSCOPE_"
+VARIABLES = ("RUN", "NODE", "HOST", "METRICS_PORT", "METRICS_ADDRESS", "SD_DIR", "REFEREE")
+"""What a rank reads of its environment beside the launcher's variables."""
+ALIKE = 0.8
+"""By difflib's ratio, which is 1 for the same. What Kubernetes sets for a service ``stepscope-referee`` is less."""
 PARTS = ("monitor", "collectives", "loss", "resolver", "server", "discovery", "memory", "referee")
 
 
@@ -56,8 +62,10 @@ class Settings:
     def from_env(cls, identity: Identity, environ: Mapping[str, str] | None = None) -> Settings:
         """``STEPSCOPE_METRICS_PORT`` + local rank, ``STEPSCOPE_METRICS_ADDRESS``, ``STEPSCOPE_SD_DIR`` and
         ``STEPSCOPE_REFEREE`` (thread or none). A job on one machine listens on its loopback, a larger one everywhere.
+        The log tells of a variable that looks like one of them misspelt.
         """
         env = os.environ if environ is None else environ
+        _tell_misspelt(env)
         base = env.get("STEPSCOPE_METRICS_PORT") or str(METRICS_PORT)
         if not base.isdecimal() or not 0 <= int(base) + identity.local_rank < 65536:
             raise ValueError(f"STEPSCOPE_METRICS_PORT={base!r}: give the port of local rank 0, such as {METRICS_PORT}")
@@ -76,6 +84,13 @@ class Settings:
             sd_dir=Path(env["STEPSCOPE_SD_DIR"]) if env.get("STEPSCOPE_SD_DIR") else None,
             referee=referee == "thread",
         )
+
+
+def _tell_misspelt(env: Mapping[str, str]) -> None:
+    for name in (name.removeprefix(PREFIX) for name in env if name.startswith(PREFIX)):
+        meant = get_close_matches(name, VARIABLES, n=1, cutoff=ALIKE)
+        if meant and name not in VARIABLES:
+            log.warning("%s%s is read by nobody: is %s%s meant?", PREFIX, name, PREFIX, *meant)
 
 
 class Errors:

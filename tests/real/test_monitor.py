@@ -647,6 +647,20 @@ def test_settings_that_cannot_be_are_said(environment, said):
         Settings.from_env(Identity(run="r", world_size=4, local_rank=1), environment)
 
 
+def test_a_misspelt_variable_is_told_and_another_ones_is_not(caplog):
+    """Kubernetes, too, sets variables with the prefix, for each service that begins with it."""
+    others = dict.fromkeys(["STEPSCOPE_URL", "STEPSCOPE_PORT", "STEPSCOPE_SERVICE_PORT", "STEPSCOPE_REFEREE_PORT",
+                            "STEPSCOPE_REFEREE_SERVICE_HOST", "STEPSCOPE_PORT_9401_TCP_PORT", "STEPSCOPE_PRACTICE",
+                            "STEPSCOPE_PUBLIC_PORT", "STEPSCOPE_LINKS", "STEPSCOPE_PROMETHEUS"], "1")  # fmt: skip
+    Settings.from_env(Identity(run="r"), {**others, "STEPSCOPE_RUN": "r", "STEPSCOPE_SD_DIR": "/tmp"})
+    assert not caplog.messages
+    Settings.from_env(Identity(run="r"), {"STEPSCOPE_METRIC_PORT": "1", "STEPSCOPE_SDDIR": "/tmp"})
+    assert caplog.messages == [
+        "STEPSCOPE_METRIC_PORT is read by nobody: is STEPSCOPE_METRICS_PORT meant?",
+        "STEPSCOPE_SDDIR is read by nobody: is STEPSCOPE_SD_DIR meant?",
+    ]
+
+
 def test_settings_come_from_the_environment(tmp_path):
     """Port + local rank; a job on one machine stays on its loopback, a larger one is reachable."""
     one = Identity(run="r", rank=2, world_size=4, local_rank=2, local_world_size=4)
