@@ -128,7 +128,7 @@ DIAGNOSIS: tuple[Metric, ...] = (
     ),
     Metric(
         name="stepscope_diagnosis_healthy", kind="gauge", scope="run", labels=("run",),
-        help="1 when the diagnosis found nothing wrong, else 0; absent without enough data.",
+        help="1 when the diagnosis found nothing wrong and suspects nothing, else 0; absent without enough data.",
         values=lambda report: [((report.run,), [int(report.healthy)])] if report and report.enough_data else [],
     ),
     Metric(

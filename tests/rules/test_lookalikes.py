@@ -33,12 +33,21 @@ def played(replay):
         for request in requests:
             job.engine.board.start(request, now=job.engine.now)
         runs[name] = job.run(DURING)
+    runs["lost after a stall"] = _lost_after_a_stall(replay(load_job("cluster"), step=5, everything=True))
     runs["finished"] = replay(load_job("cluster"), step=5, everything=True).run(BEFORE).end_the_job(DURING)
     small = {"preset": "laptop", "run": "cluster"}
     runs["schedule finished"] = replay(
         load_job(**small, optimization={"schedule_steps": 5000}), step=5, everything=True
     ).run(1700)
     return runs
+
+
+def _lost_after_a_stall(job):
+    """The hang's end and the loss lie between two scrapes: what the lost rank's last one shows is a step from before the hang."""
+    hang = job.run(BEFORE).engine.board.start({"fault": "hang", "target": {"rank": 5}}, now=job.engine.now)
+    job.run(90).engine.board.stop(hang.id)
+    job.engine.board.start({"fault": "gpu_lost", "target": {"rank": 9}}, now=job.engine.now + 2)
+    return job.run(60)
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +91,18 @@ def test_a_fault_of_a_whole_node_is_the_nodes(diagnosed, run, expected):
 def test_a_slow_rail_slows_everyone_and_is_nobodys_lateness(diagnosed):
     """One NIC of 32, and every all-reduce takes longer; no rank is accused of being late."""
     assert verdicts(diagnosed["one rail"]) == [("network_degradation", {"run": True})]
+
+
+def test_a_rank_that_is_lost_just_after_a_stall_is_missed(diagnosed, played):
+    """Its last scrape is as much older than its peers' as the stall was long."""
+    lost, peer = (last_scraped(played["lost after a stall"], "training_last_step_timestamp", rank) for rank in (9, 10))
+    assert peer - lost > 80
+    assert verdicts(diagnosed["lost after a stall"]) == [("gpu_lost", {"rank": 9})]
+
+
+def last_scraped(job, name, rank):
+    (values,) = (values for key, values in job.series.items() if key.startswith(name) and f'rank="{rank}"' in key)
+    return float([value for value in values if value not in ("_", "stale")][-1])
 
 
 def test_a_job_that_has_ended_neither_hangs_nor_has_lost_a_gpu(diagnosed, played, tmp_path):

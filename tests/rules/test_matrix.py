@@ -5,6 +5,7 @@ a run of its own. What takes hours in real time takes minutes here. The outcome 
 build/fault-matrix.txt.
 """
 
+import re
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,6 +15,7 @@ from past import EPOCH
 from pasts import prometheus_of
 from replays import MATRIX
 from stepscope.diagnosis import Prometheus, diagnose
+from stepscope.diagnosis.causes import CAUSES
 from stepsim.faults import FAULTS
 from stepsim.job import load_job
 
@@ -152,6 +154,7 @@ def prometheus(request, replays, tmp_path_factory):
 def test_each_fault_is_diagnosed_and_nothing_else(prometheus, rows):
     """Class and culprit, with evidence, while it lasts; healthy before it and after it. Its look-alikes are ruled out."""
     source, held = prometheus
+    disproven = []
     for name, replay in held.items():
         case, row = CASES[name], rows[name]
         reports = [diagnose(source, name, EPOCH + at) for at in _moments(case, replay)]
@@ -165,7 +168,20 @@ def test_each_fault_is_diagnosed_and_nothing_else(prometheus, rows):
         assert len(verdict.evidence) > 1
         assert {other.fault for other in verdict.ruled_out} >= LOOK_ALIKES.get(name, set())
         assert {step.wrong for step in reports[1].steps} == {(), (name,)}
+        assert not reports[1].suspicions
+        own = CAUSES[name].told_from.keys()
+        disproven += [(name, one) for one in verdict.ruled_out if one.fault not in own and out_of_band(one.evidence)]
         row.diagnosed = "right"
+    assert not disproven
+
+
+def out_of_band(evidence):
+    """Whether a number is on the wrong side of a bound that its band names, such as ``below 15 %``."""
+    said = re.match(r"(below|above) (\d+) %", evidence.healthy)
+    if not said:
+        return False
+    beyond = evidence.value - int(said[2]) / 100
+    return beyond > 0 if said[1] == "below" else beyond < 0
 
 
 def _moments(case, replay):

@@ -97,6 +97,7 @@ def test_the_diagnosis_knows_every_cause_and_asks_about_each_once():
     assert sorted(asked) == sorted(CAUSES)
     for name, cause in CAUSES.items():
         assert set(cause.look_alikes) <= CAUSES.keys() - {name}
+        assert cause.told_from.keys() <= set(cause.look_alikes)
         assert len(cause.measures) > 1
 
 

@@ -93,7 +93,7 @@ def test_the_json_has_the_keys_that_others_script_against(fake, judged, capsys):
     judged(TWO)
     diagnose(fake, "--json")
     report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert report.keys() == {"healthy", "run", "at", "enough_data", "verdicts", "missing", "steps"}
+    assert report.keys() == {"healthy", "run", "at", "enough_data", "verdicts", "suspicions", "missing", "steps"}
     assert (report["healthy"], report["enough_data"], report["run"], report["at"]) == (False, True, "cluster", AT)
     first, second = report["verdicts"]
     assert first.keys() == {

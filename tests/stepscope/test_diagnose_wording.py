@@ -8,6 +8,7 @@ import pytest
 
 from reports import EXPLOSION, HEALTHY, TWO, UNKNOWN
 from stepscope.diagnosis import wording
+from stepscope.diagnosis.report import Step, Suspicion
 
 
 def test_a_report_in_words():
@@ -37,9 +38,28 @@ def test_a_report_in_words():
 def test_what_has_just_ended_is_said_to_have():
     """It is told a little longer than its grounds hold, as its alert is."""
     (ended,) = (replace(one, confidence=0.0) for one in TWO.verdicts[:1])
-    assert "1. straggler: rank 5, costs 9.84 GPUs, has just ended\n" in wording.in_words(
-        replace(TWO, verdicts=(ended,))
+    said = wording.in_words(replace(TWO, verdicts=(ended,)))
+    assert "1. straggler: rank 5, costs 9.84 GPUs, has just ended\n" in said
+    assert said.startswith("cluster, 2023-11-14 22:15:20 UTC: 1 thing has just ended.\n")
+
+
+def test_what_is_suspected_is_neither_wrong_nor_healthy():
+    """Who, what, and how much longer it takes."""
+    suspicion = Suspicion(fault="hang", target={"rank": 5}, held_seconds=10.0, needed_seconds=15.0)
+    step = Step(question="Does it move?", wrong=(), suspected=("hang",), evidence=())
+    said = wording.in_words(replace(HEALTHY, suspicions=(suspicion,), steps=(step,)))
+    assert said == (
+        "cluster, 2023-11-14 22:15:20 UTC: not certain yet, something may be wrong: ask again within a minute.\n"
+        "\n"
+        "Not certain yet:\n"
+        "- hang: rank 5, for 10 s of the 15 s that it takes\n"
+        "\n"
+        "What was looked at, in order:\n"
+        "1. Does it move? not certain yet: hang\n"
     )
+    both = wording.in_words(replace(TWO, suspicions=(suspicion,)))
+    assert "2 things are wrong" in both
+    assert "\nNot certain yet:\n- hang: rank 5" in both
 
 
 def test_a_healthy_run_takes_one_line():

@@ -1,6 +1,7 @@
 """The judge: when an alert's grounds count, who is accused, and what is left out."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,32 @@ def found(source):
 def test_grounds_count_when_they_have_held_for_as_long_as_the_alert_asks(held, expected):
     """Ten seconds until now; one that held until a moment ago is over."""
     assert [fault for fault, _ in found(Told((rule("straggler"), RANK_5, held)))] == expected
+
+
+@pytest.mark.parametrize(
+    ("held", "seconds"), [((0,), 0.0), ((0, 5), 5.0), ((0, 10, 15), 0.0), ((5,), None), ((0, 5, 10), None)]
+)
+def test_grounds_that_have_not_held_for_long_enough_are_a_suspicion(held, seconds):
+    """Without a gap until now; a run of which something is suspected is not called healthy."""
+    report = diagnose(Told((rule("straggler"), RANK_5, held)), "r", AT)
+    assert [(one.fault, one.target, one.held_seconds, one.needed_seconds) for one in report.suspicions] == (
+        [] if seconds is None else [("straggler", {"rank": 5}, seconds, 10.0)]
+    )
+    assert report.healthy == (held == (5,))
+    assert [step.suspected for step in report.steps if step.suspected] == [
+        (one.fault,) for one in report.suspicions
+    ]  # fmt: skip
+
+
+def test_nothing_is_suspected_that_a_cause_explains_or_that_is_certain():
+    """A hot GPU's lateness, be the heat certain or suspected; and the same of the same rank by a second alert."""
+    hot, late = rule("thermal_throttle"), (rule("straggler"), RANK_5, (0,))
+    for held in (LONG, (0, 5)):
+        report = diagnose(Told((hot, RANK_5, held), late), "r", AT)
+        assert [one.fault for one in (*report.verdicts, *report.suspicions)] == ["thermal_throttle"]
+    second = rule("thermal_throttle", severity="ticket", for_seconds=600.0)
+    again = replace(second, name="Again", expr="grounds-again")
+    assert not diagnose(Told((hot, RANK_5, LONG), (again, RANK_5, LONG)), "r", AT).suspicions
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ fault: add a row to ``CAUSES``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from stepscope.diagnosis.report import Unit
 
@@ -37,6 +38,8 @@ class Cause:
     look_alikes: tuple[str, ...]
     tell: Measure | None = None
     """What rules it out, of the whole run; without one, the first measure."""
+    told_from: Mapping[str, Measure] = field(default_factory=dict)
+    """By look-alike: what rules that one out, where what does so elsewhere is out of its band here as well."""
 
     @property
     def telling(self) -> Measure:
@@ -77,7 +80,13 @@ PEER_CLOCK = Measure(what="the fastest GPU's SM clock", unit="hertz", healthy="t
 DATA_WAIT = _path("data wait", "data_wait", "below 15 %")
 CPU_USER = Measure(what="user time of the busiest node's CPUs", unit="ratio", healthy="below 70 %",
                    query="max(node:training_cpu_user:share_rate1m{$run})")  # fmt: skip
+TOGETHER = Measure(what="mean rank's data wait", unit="ratio", healthy="below 5 %",
+                   query='run:training_phase_share:rate1m{$run,phase="data_wait"}')  # fmt: skip
 ALLREDUCE = _path("all-reduce, which is transfer alone", "allreduce", "below 5 %")
+TRANSFER = Measure(what="transfer per step", unit="seconds", healthy="below 3 times the run's best",
+                   query='run:training_critical_path_seconds:per_step_rate1m{$run,phase="allreduce"}')  # fmt: skip
+RDMA = Measure(what="bytes by RDMA", unit="bytes_per_second", healthy="nearly all",
+               query="run:training_rdma_bytes_per_second:rate1m{$run}")  # fmt: skip
 PORTS = Measure(what="slowest InfiniBand port's rate by the fastest's", unit="ratio", healthy="100 %; less: that rail alone",
                 query="min(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run}) / "
                       "max(node_infiniband_rate_bytes_per_second and on (node) training_rank_info{$run})")  # fmt: skip
@@ -135,18 +144,19 @@ CAUSES: dict[str, Cause] = {
         ),
         look_alikes=("cpu_starvation", "data_starvation", "straggler"),
         tell=OFTEN_LATE,
+        told_from={"data_starvation": OFTEN_LATE},
     ),
     "storage_outage": Cause(
         summary="Storage stands still again and again, and all ranks wait for data at once.",
         lost=_lost("data_wait"),
         measures=(
-            Measure(what="mean rank's data wait", unit="ratio", healthy="below 5 %",
-                    query='run:training_phase_share:rate1m{$run,phase="data_wait"}'),
+            TOGETHER,
             DATA_WAIT,
             Measure(what="average GPU utilization", unit="ratio", healthy="above 95 %",
                     query="run:gpu_utilization:ratio_avg1m{$run}"),
         ),
         look_alikes=("data_starvation", "checkpoint_stall"),
+        told_from={"data_starvation": TOGETHER},
     ),
     "cpu_starvation": Cause(
         summary="The CPUs of {who} cannot prepare data as fast as its GPUs take it.",
@@ -158,6 +168,7 @@ CAUSES: dict[str, Cause] = {
             DATA_WAIT, LATE,
         ),
         look_alikes=("storage_node_slow", "data_starvation"),
+        told_from={"storage_node_slow": CPU_USER, "data_starvation": CPU_USER},
     ),
     "memory_bound": Cause(
         summary="Kernels wait for memory instead of multiplying, on all GPUs alike, and nobody waits for anybody.",
@@ -182,6 +193,7 @@ CAUSES: dict[str, Cause] = {
             MFU, UTILIZATION,
         ),
         look_alikes=("memory_bound", "network_degradation"),
+        told_from={"network_degradation": TRANSFER},
     ),
     "thermal_throttle": Cause(
         summary="{Who} is too hot: its driver lowers the clock, and all others wait.",
@@ -222,8 +234,7 @@ CAUSES: dict[str, Cause] = {
         lost=_lost("allreduce"),
         measures=(
             ALLREDUCE,
-            Measure(what="transfer per step", unit="seconds", healthy="below 3 times the run's best",
-                    query='run:training_critical_path_seconds:per_step_rate1m{$run,phase="allreduce"}'),
+            TRANSFER,
             Measure(what="the run's best", unit="seconds", healthy="about the same",
                     query='run:training_critical_path_seconds:base6h{$run,phase="allreduce"}'),
             PORTS,
@@ -237,8 +248,7 @@ CAUSES: dict[str, Cause] = {
         measures=(
             Measure(what="bytes through sockets", unit="bytes_per_second", healthy="far below RDMA's",
                     query="run:training_sockets_bytes_per_second:rate1m{$run}"),
-            Measure(what="bytes by RDMA", unit="bytes_per_second", healthy="nearly all",
-                    query="run:training_rdma_bytes_per_second:rate1m{$run}"),
+            RDMA,
             Measure(what="sent by each GPU over NVLink", unit="bytes_per_second", healthy="nearly all",
                     query="avg(rank:gpu_nvlink_bytes_per_second:avg1m{$run})"),
             Measure(what="sent by each GPU over PCIe", unit="bytes_per_second", healthy="far below NVLink's",
@@ -246,6 +256,7 @@ CAUSES: dict[str, Cause] = {
             ALLREDUCE,
         ),
         look_alikes=("network_degradation", "straggler"),
+        told_from={"network_degradation": RDMA},
     ),
     "straggler": Cause(
         summary="{Who} computes more slowly than all others, and they wait for it in all-reduce.",

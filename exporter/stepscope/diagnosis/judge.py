@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil, isfinite
 
-from stepscope.diagnosis.causes import CAUSES, EXPLAINS, STEPS, Measure
-from stepscope.diagnosis.report import Evidence, Report, RuledOut, Step, Target, Verdict
+from stepscope.diagnosis.causes import CAUSES, EXPLAINS, STEPS, Cause, Measure
+from stepscope.diagnosis.report import Evidence, Report, RuledOut, Step, Suspicion, Target, Verdict
 from stepscope.diagnosis.source import AlertRule, Source
 
 SURE_SECONDS = 30.0
@@ -40,6 +40,10 @@ class Finding:
     labels: Mapping[str, str]
     held: float
     """Share of the last ``SURE_SECONDS``."""
+    held_seconds: float
+    """Without a gap until this moment."""
+    fires: bool
+    """They have held for as long as the alert asks."""
 
     @property
     def target(self) -> Target:
@@ -62,12 +66,15 @@ def diagnose(source: Source, run: str, at: float | None = None) -> Report:
     if absent:
         return Report(run=run, at=at, enough_data=False, missing=(absent,))
     found = [finding for rule in rules for finding in _findings(reading, rule)]
-    causes = _without_symptoms(found)
+    fire = [finding for finding in found if finding.fires]
+    causes = _without_symptoms(fire, fire)
+    suspicions = tuple(_suspicions([finding for finding in found if not finding.fires], causes, found))
     there = {finding.rule.cause for finding in found}
     verdicts = sorted((_verdict(reading, finding, there) for finding in causes), key=lambda one: -one.lost_gpus)
     missing = tuple(f"no {what}" for what, series in SOURCES.items() if not reading.there(series))
-    steps = _steps(reading, {finding.rule.cause for finding in causes})
-    return Report(run=run, at=at, enough_data=True, verdicts=tuple(verdicts), missing=missing, steps=steps)
+    steps = _steps(reading, {one.fault for one in verdicts}, {one.fault for one in suspicions})
+    return Report(run=run, at=at, enough_data=True, verdicts=tuple(verdicts), suspicions=suspicions, missing=missing,
+                  steps=steps)  # fmt: skip
 
 
 class Reading:
@@ -128,7 +135,8 @@ def _unjudged(reading: Reading, rules: list[AlertRule]) -> str | None:
 
 
 def _findings(reading: Reading, rule: AlertRule) -> Iterable[Finding]:
-    """The label sets for which the alert fires at that moment, as Prometheus decides it, but for ``KEPT_SECONDS``."""
+    """The label sets for which the alert fires at that moment, as Prometheus decides it, but for ``KEPT_SECONDS``; and those
+    for which it is pending."""
     held, step = f"({rule.expr})", rule.interval
     needed, kept = ceil(rule.for_seconds / step), ceil(min(rule.keep_seconds, KEPT_SECONDS) / step)
     if kept:
@@ -140,8 +148,11 @@ def _findings(reading: Reading, rule: AlertRule) -> Iterable[Finding]:
     start = reading.at - last * step
     for labels, moments in reading.source.query_range(rule.expr, start, reading.at, step):
         present = {round((moment - start) / step) for moment, _ in moments}
-        if labels.get("run") == reading.run and _fires(present, last, needed, kept):
-            yield Finding(rule=rule, labels=labels, held=sum(point > last - recent for point in present) / recent)
+        fires = _fires(present, last, needed, kept)
+        if labels.get("run") == reading.run and (fires or last in present):
+            since = next(point for point in range(last, -2, -1) if point not in present)
+            yield Finding(rule=rule, labels=labels, held=sum(point > last - recent for point in present) / recent,
+                          held_seconds=max(0, last - since - 1) * step, fires=fires)  # fmt: skip
 
 
 def _fires(present: set[int], last: int, needed: int, kept: int) -> bool:
@@ -149,9 +160,19 @@ def _fires(present: set[int], last: int, needed: int, kept: int) -> bool:
     return any(present.issuperset(range(end - needed, end + 1)) for end in range(last - kept, last + 1))
 
 
-def _without_symptoms(findings: list[Finding]) -> list[Finding]:
+def _without_symptoms(findings: list[Finding], by: list[Finding]) -> list[Finding]:
     """A cause that was found explains its symptoms."""
-    return [one for one in findings if not any(_explained(one, by) for by in findings)]
+    return [one for one in findings if not any(_explained(one, cause) for cause in by)]
+
+
+def _suspicions(pending: list[Finding], certain: list[Finding], found: list[Finding]) -> Iterable[Suspicion]:
+    """What is pending of somebody who is not found guilty of it by another alert, and is nobody's symptom."""
+    told = [(one.rule.cause, one.target) for one in certain]
+    for one in _without_symptoms(pending, found):
+        if (one.rule.cause, one.target) not in told:
+            told.append((one.rule.cause, one.target))
+            yield Suspicion(fault=one.rule.cause, target=one.target, held_seconds=one.held_seconds,
+                            needed_seconds=one.rule.for_seconds)  # fmt: skip
 
 
 def _explained(symptom: Finding, by: Finding) -> bool:
@@ -164,10 +185,10 @@ def _explained(symptom: Finding, by: Finding) -> bool:
 
 
 def _verdict(reading: Reading, finding: Finding, there: set[str]) -> Verdict:
-    """``there``: the causes and symptoms that were found, none of which is ruled out."""
+    """``there``: the causes and symptoms that were found or are suspected, none of which is ruled out."""
     cause, who = CAUSES[finding.rule.cause], finding.who()
     others = [name for name in cause.look_alikes if name not in there]
-    told = {name: reading.evidence(CAUSES[name].telling) for name in others}
+    told = {name: _against(reading, cause, name) for name in others}
     measures = [reading.evidence(measure, finding.labels) for measure in cause.measures]
     share = reading.value(reading.about(cause.lost, finding.labels)) or 0.0
     ranks = reading.value(reading.about("max(run:training_ranks:count{$run})", {})) or 1.0
@@ -184,12 +205,19 @@ def _verdict(reading: Reading, finding: Finding, there: set[str]) -> Verdict:
     )
 
 
-def _steps(reading: Reading, wrong: set[str]) -> tuple[Step, ...]:
+def _against(reading: Reading, cause: Cause, look_alike: str) -> Evidence | None:
+    """What rules a look-alike out; None where neither of the measures that do is known."""
+    own = cause.told_from.get(look_alike)
+    return (reading.evidence(own) if own else None) or reading.evidence(CAUSES[look_alike].telling)
+
+
+def _steps(reading: Reading, wrong: set[str], suspected: set[str]) -> tuple[Step, ...]:
     """What was looked at, in the order in which one looks at a slow job."""
     return tuple(
         Step(
             question=question,
             wrong=tuple(name for name in causes if name in wrong),
+            suspected=tuple(name for name in causes if name in suspected - wrong),
             evidence=tuple(found for name in causes if (found := reading.evidence(CAUSES[name].measures[0]))),
         )
         for question, causes in STEPS

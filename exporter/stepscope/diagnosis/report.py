@@ -41,6 +41,8 @@ class Step:
     question: str
     wrong: tuple[str, ...]
     """The faults found there."""
+    suspected: tuple[str, ...] = ()
+    """The faults of which that is not certain yet."""
     evidence: tuple[Evidence, ...]
     """One number for each cause that could be looked at."""
 
@@ -65,6 +67,16 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """A cause whose grounds hold at that moment, but have not for as long as a verdict needs."""
+
+    fault: str
+    target: Target
+    held_seconds: float
+    needed_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The diagnosis of one run at one moment. Verdicts are sorted by what they cost, costliest first."""
 
@@ -74,6 +86,8 @@ class Report:
     enough_data: bool
     """Whether the run's own series were there to be judged."""
     verdicts: tuple[Verdict, ...] = ()
+    suspicions: tuple[Suspicion, ...] = ()
+    """What may become a verdict within seconds: no verdict, and no reason to call the run healthy."""
     missing: tuple[str, ...] = ()
     """What could not be looked at, in words, such as ``no GPU metrics``; without enough data, why."""
     steps: tuple[Step, ...] = ()
@@ -81,7 +95,7 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        return self.enough_data and not self.verdicts
+        return self.enough_data and not self.verdicts and not self.suspicions
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from math import isfinite, isnan
 from typing import Any, TypeAlias
 
-from stepscope.diagnosis.report import Evidence, Report, Step, Target, Unit, Verdict
+from stepscope.diagnosis.report import Evidence, Report, Step, Suspicion, Target, Unit, Verdict
 
 Paint: TypeAlias = Callable[[str, str], str]
 """A style's name and a text → the text in that style."""
@@ -32,6 +32,8 @@ def in_words(report: Report, paint: Paint = plain) -> str:
     lines = [_headline(report, paint)]
     for number, verdict in enumerate(report.verdicts, 1):
         lines += ["", *_verdict(number, verdict, paint)]
+    if report.suspicions:
+        lines += ["", "Not certain yet:", *(f"- {suspicion_text(one)}" for one in report.suspicions)]
     if report.steps:
         lines += [
             "",
@@ -67,6 +69,12 @@ def target_text(target: Target) -> str:
     return str(target["node"]) if "node" in target else "the whole run"
 
 
+def suspicion_text(suspicion: Suspicion) -> str:
+    """What it is, of whom, and for how long: ``hang: rank 5, for 10 s of the 15 s that it takes``."""
+    held, needed = (human(seconds, "seconds") for seconds in (suspicion.held_seconds, suspicion.needed_seconds))
+    return f"{suspicion.fault}: {target_text(suspicion.target)}, for {held} of the {needed} that it takes"
+
+
 def human(value: float, unit: Unit) -> str:
     """A number with its unit, in three digits."""
     return WRITTEN[unit](value) if isfinite(value) else not_finite(value)
@@ -78,9 +86,13 @@ def not_finite(value: float) -> str:
 
 def _headline(report: Report, paint: Paint) -> str:
     when = datetime.fromtimestamp(report.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    if report.verdicts:
-        found = len(report.verdicts)
+    found, now = len(report.verdicts), any(verdict.confidence for verdict in report.verdicts)
+    if now:
         said = paint("red", "1 thing is wrong" if found == 1 else f"{found} things are wrong, the costliest first")
+    elif report.verdicts:
+        said = paint("yellow", "1 thing has just ended" if found == 1 else f"{found} things have just ended")
+    elif report.suspicions:
+        said = paint("yellow", "not certain yet") + ", something may be wrong: ask again within a minute"
     elif report.healthy:
         said = paint("green", "healthy") + ", nothing was found that is wrong"
     else:
@@ -103,7 +115,10 @@ def _verdict(number: int, verdict: Verdict, paint: Paint) -> Iterator[str]:
 
 
 def _step(number: int, step: Step, paint: Paint) -> Iterator[str]:
-    found = paint("red", f"here: {', '.join(step.wrong)}") if step.wrong else paint("green", "nothing here")
+    if step.wrong:
+        found = paint("red", f"here: {', '.join(step.wrong)}")
+    else:
+        found = paint("yellow", f"not certain yet: {', '.join(step.suspected)}") if step.suspected else "no finding"
     yield f"{number}. {step.question} {found}"
     for evidence in step.evidence:
         yield paint("dim", f"   {_evidence(evidence)}")

@@ -136,6 +136,7 @@ export class Charts {
     ctx.save();
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textAlign = "left";
+    ctx.textBaseline = "alphabetic"; // uPlot leaves its own
     ctx.fillStyle = colour("danger");
     const named = new Map(this.spans(chart).sort((a, b) => a[1] - b[1]).map(([fault, begins]) => [`${fault.fault}, ${targetText(fault.target)}`, begins]));
     let left = 0;

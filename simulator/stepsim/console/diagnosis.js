@@ -38,6 +38,8 @@ function diagnosed(report, why) {
   const at = clockTime(report.at);
   const found = report.verdicts.length;
   if (found) return `${found === 1 ? "One thing is" : `${found} things are`} wrong, as of ${at}.`;
+  const suspected = report.suspicions.map((one) => `${one.fault}: ${targetText(one.target)}`).join("; ");
+  if (suspected) return `Not certain yet, as of ${at}: ${suspected}.`;
   return report.healthy ? `Healthy: nothing was found that is wrong, as of ${at}.` : `Not enough data to tell, as of ${at}.`;
 }
 
