@@ -25,10 +25,10 @@ from stepsim.pages import metrics_path
 from stepsim.practice.live.blind import Refused
 from stepsim.practice.live.result import PRACTICE
 from stepsim.practice.live.routes import PracticeRoutes
-from stepsim.scenarios import UnknownScenario, possible, requests_of
+from stepsim.scenarios import possible, requests_of
 from stepsim.shown import Shown, Watched
 from stepsim.viewers import Viewers
-from stepsim.web import web_routes
+from stepsim.web import no_page, other_method, web_routes
 
 
 class Published(Protocol):
@@ -146,7 +146,13 @@ class Api:
 
     def stop_fault(self, request: Request) -> Response:
         self._practice.refuse_by_hand()
-        self._live.board.stop(request.path_params["fault_id"])
+        fault_id = request.path_params["fault_id"]
+        try:
+            self._live.board.stop(fault_id)
+        except UnknownFaultId:
+            return JSONResponse(
+                {"error": f"no active fault has the id {fault_id!r}; {self._shown.there()}"}, status_code=404
+            )
         return Response(status_code=204)
 
     def stop_all_faults(self, request: Request) -> Response:
@@ -166,7 +172,9 @@ class Api:
     async def receive_alerts(self, request: Request) -> Response:
         """Alertmanager's webhook. JSON alone is taken: a foreign page cannot send that without asking first."""
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            return JSONResponse({"error": "send application/json"}, status_code=415)
+            sent = request.headers.get("content-type")
+            was = f"it was {sent!r}" if sent else "there was none"
+            return JSONResponse({"error": f"the content type must be application/json; {was}"}, status_code=415)
         notification = await json_object(request)
         try:
             count = self._alerts.add(notification, self._clock())
@@ -198,12 +206,6 @@ def _answer(status: int) -> Callable[[Request, Exception], Response]:
     return handle
 
 
-def _unknown_id(request: Request, error: Exception) -> Response:
-    return JSONResponse(
-        {"error": f"no active fault has the id {error.args[0]!r}; list the active ones first"}, status_code=404
-    )
-
-
 def create_app(
     live: Watched,
     pages: Published,
@@ -223,9 +225,9 @@ def create_app(
         middleware=guarded(origins, "/faults", "/practice", "/scenarios"),
         exception_handlers={
             FaultError: _answer(422),
-            UnknownScenario: _answer(422),
             BadRequest: _answer(400),
             Refused: _answer(409),
-            UnknownFaultId: _unknown_id,
+            404: no_page,
+            405: other_method,
         },
     )

@@ -66,7 +66,8 @@ def target_label(target: dict[str, Any]) -> str:
 MOST_ENDED = 100
 """Faults that are remembered after their end."""
 
-_WHOM = {"rank": "one rank", "node": "one node", "run": "the whole run: leave the target out, or it is"}
+_WHOM = {"rank": "one rank", "node": "one node", "run": "the whole run"}
+_GIVEN = {"rank": "a rank", "node": "a node", "run": "the whole run"}
 
 
 class Job(Protocol):
@@ -186,18 +187,20 @@ class Board:
         if isinstance(name, str) and name in self.impossible:
             raise FaultError("fault", f"{name} {self.impossible[name]}")
         if not isinstance(name, str) or name not in self.faults:
-            raise FaultError("fault", f"unknown fault {name!r}; there are {', '.join(self.faults)}")
+            wrong = "`fault` is missing" if name is None else f"unknown fault {name!r}"
+            raise FaultError("fault", f"{wrong}; there are {', '.join(self.faults)}")
         return self.faults[name]
 
     def _target(self, fault: Fault, target: Any) -> dict[str, Any]:
         plain = default_target(fault, self._job)
         if target is None:
             return plain
-        if not isinstance(target, dict) or len(target) != 1 or not target.keys() <= set(fault.targets):
-            whom = ", or ".join(_WHOM[kind] for kind in fault.targets)
-            raise FaultError("target", f"{fault.name} strikes {whom}, written {json.dumps(plain)}; "
+        if not isinstance(target, dict) or len(target) != 1 or not target.keys() <= _GIVEN.keys():
+            raise FaultError("target", f"the target of {fault.name} is written {json.dumps(plain)}; "
                              f"not {json.dumps(target)}")  # fmt: skip
         ((kind, value),) = target.items()
+        if kind not in fault.targets:
+            raise FaultError("target", self._other_kind(fault, kind))
         known = {"rank": self._is_rank, "node": self._is_node, "run": _is_true}[kind]
         if not known(value):
             allowed = {
@@ -207,6 +210,16 @@ class Board:
             }
             raise FaultError("target", f"no {kind} {value!r}; allowed: {allowed[kind]}")
         return target
+
+    def _other_kind(self, fault: Fault, kind: str) -> str:
+        """What to say to a target of a kind that the fault does not strike."""
+        ways = {
+            "rank": f"give a rank (such as {min(5, self._job.ranks - 1)})",
+            "node": f"give a node (such as {self._job.node_name(self._job.nodes - 1)})",
+            "run": "leave the target out",
+        }
+        whom, way = (" or ".join(words[one] for one in fault.targets) for words in (_WHOM, ways))
+        return f"{fault.name} strikes {whom}: {way}" + ("" if fault.targets == ("run",) else f", not {_GIVEN[kind]}")
 
     def _is_rank(self, value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < self._job.ranks

@@ -24,6 +24,7 @@ from stepsim.job import PRESETS, JobError, load_job
 from stepsim.lab import LabError, LabJob, run_lab
 from stepsim.lab_jobs import RealLab, SimulatedLab
 from stepsim.live import LiveJob
+from stepsim.options import number_option, port_option
 from stepsim.pages import Pages
 from stepsim.planner.commands import plan_scaling
 from stepsim.practice.commands import grade_rules, practice_app
@@ -56,10 +57,8 @@ RandomIncidents = Annotated[
                  help=f"Let faults strike at random: {' or '.join(PACES)}."),
 ]  # fmt: skip
 
-SimulatorPort = Annotated[
-    int, typer.Option(min=0, max=65535, envvar="STEPSCOPE_PORT", help="Port of API, console and metrics.")
-]
-GrafanaPort = Annotated[int, typer.Option(envvar="GRAFANA_PORT", help="Pages from there may start faults.")]
+SimulatorPort = Annotated[int, port_option("Port of API, console and metrics.", "STEPSCOPE_PORT")]
+GrafanaPort = Annotated[int, port_option("Pages from there may start faults.", "GRAFANA_PORT")]
 Links = Annotated[
     str,
     typer.Option(
@@ -68,8 +67,7 @@ Links = Annotated[
 ]
 AllowOrigin = Annotated[list[str] | None, typer.Option(help="A further web origin that may start faults.")]
 PublicPort = Annotated[
-    int | None,
-    typer.Option(envvar="STEPSCOPE_PUBLIC_PORT", help="Port that browsers reach the console by, if another."),
+    int | None, port_option("Port that browsers reach the console by, if another.", "STEPSCOPE_PUBLIC_PORT")
 ]
 
 
@@ -184,8 +182,8 @@ def history(
 
 
 Root = Annotated[Path, typer.Option(help="The project's folder, which holds prometheus/ and alertmanager/.")]
-PrometheusPort = Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", help="Prometheus's port.")]
-AlertmanagerPort = Annotated[int, typer.Option(envvar="ALERTMANAGER_PORT", help="Alertmanager's port.")]
+PrometheusPort = Annotated[int, port_option("Prometheus's port.", "PROMETHEUS_PORT")]
+AlertmanagerPort = Annotated[int, port_option("Alertmanager's port.", "ALERTMANAGER_PORT")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget an earlier lab's data and faults first.")]
 
 
@@ -219,7 +217,7 @@ def lab(
 
 @app.command("lab-real")
 def lab_real(
-    ranks: Annotated[int, typer.Option(min=1, max=64, envvar="RANKS", help="Processes that train.")] = 4,
+    ranks: Annotated[int, number_option("number of ranks", "Processes that train.", "RANKS", low=1, high=64)] = 4,
     strategy: Annotated[str, typer.Option(help="ddp or fsdp.")] = "ddp",
     training_options: Annotated[
         list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="Further options of examples/train_gpt.py.")
@@ -229,7 +227,7 @@ def lab_real(
         Path | None, typer.Option(help="Where data, logs and written configs go; else build/lab/real there.")
     ] = None,
     metrics_port: Annotated[
-        int, typer.Option(envvar="STEPSCOPE_METRICS_PORT", help="Port of rank 0; the others follow.")
+        int, port_option("Port of rank 0; the others follow.", "STEPSCOPE_METRICS_PORT")
     ] = METRICS_PORT,
     port: SimulatorPort = 8000,
     prometheus_port: PrometheusPort = 9090,

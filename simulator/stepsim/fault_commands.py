@@ -8,19 +8,24 @@ from typing import Annotated, Any
 
 import requests
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Column, Table
 
 from stepsim.board import target_label
 from stepsim.failure import fail
+from stepsim.options import port_option
 
 fault_app = typer.Typer(no_args_is_help=True, help="Start, stop and list the faults of a running lab.")
 
 Url = Annotated[
     str | None, typer.Option("--url", envvar="STEPSCOPE_URL", help="The simulator; else 127.0.0.1 at STEPSCOPE_PORT.")
 ]
-Port = Annotated[int, typer.Option(envvar="STEPSCOPE_PORT", hidden=True)]
+Port = Annotated[int, port_option("", "STEPSCOPE_PORT", hidden=True)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+TABLE_CELLS = 120
+"""In a narrower terminal the catalogue's columns would be too narrow to read."""
 
 ACTION = {"X-Stepscope-Action": "cli"}
 
@@ -28,7 +33,7 @@ ACTION = {"X-Stepscope-Action": "cli"}
 @fault_app.command()
 def start(
     fault: Annotated[str, typer.Argument(help="Its name; see 'stepscope fault catalogue'.")],
-    rank: Annotated[int | None, typer.Option(help="Strike this rank.")] = None,
+    rank: Annotated[str | None, typer.Option(metavar="N", help="Strike this rank.")] = None,
     node: Annotated[str | None, typer.Option(help="Strike this node, such as node-1.")] = None,
     severity: Annotated[str | None, typer.Option(help="A number; what it means is in the catalogue.")] = None,
     ramp: Annotated[str | None, typer.Option(help="Time to full severity, such as 30s.")] = None,
@@ -40,7 +45,7 @@ def start(
     """Start a fault while the job runs."""
     if rank is not None and node is not None:
         raise fail("give --rank or --node, not both")
-    target = {"rank": rank} if rank is not None else {"node": node} if node is not None else None
+    target = {"rank": _whole(rank)} if rank is not None else {"node": node} if node is not None else None
     request = {
         "fault": fault,
         "target": target,
@@ -74,21 +79,54 @@ def list_active(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> 
         ends = fault["duration_seconds"]
         table.add_row(fault["id"], fault["fault"], target_label(fault["target"]), f"{fault['severity']:g}",
                       f"{fault['ramp_seconds']:g} s", f"{ends:g} s" if ends else "–")  # fmt: skip
-    _print(active, as_json, table if active else "no fault is active")
+    _print(active, as_json, table if active or as_json else _none_told(url, port))
 
 
 @fault_app.command()
 def catalogue(url: Url = None, port: Port = 8000, as_json: AsJson = False) -> None:
     """Show the faults that there are, and what their severity means."""
     known = call("GET", "/faults/catalogue", url, port)
-    table = Table(
-        Column("fault", no_wrap=True), "strikes a", "what it does", "severity", "mild / plain / severe", show_lines=True
+    rows = [_explained(fault) for fault in known["faults"]]
+    _print(known, as_json, _table(rows) if Console().width >= TABLE_CELLS else Group(*map(_block, rows)))
+
+
+def _explained(fault: dict[str, Any]) -> dict[str, str]:
+    """A fault of the catalogue by its columns."""
+    scale = fault["severity"]
+    return {
+        "fault": fault["name"],
+        "strikes a": " or ".join(fault["targets"]),
+        "what it does": fault["description"],
+        "severity": scale["meaning"],
+        "mild / plain / severe": " / ".join(f"{scale[grade]:g}" for grade in ("mild", "plain", "severe")),
+    }
+
+
+def _table(rows: list[dict[str, str]]) -> Table:
+    first, *others = rows[0]
+    table = Table(Column(first, no_wrap=True), *others, show_lines=True)
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def _block(row: dict[str, str]) -> Padding:
+    """The same, a line for each column, and an empty one."""
+    name, *others = row.items()
+    block = Table(
+        Column(no_wrap=True), "", title=name[1], title_justify="left", title_style="bold", box=None, show_header=False
     )
-    for fault in known["faults"]:
-        scale = fault["severity"]
-        examples = " / ".join(f"{scale[grade]:g}" for grade in ("mild", "plain", "severe"))
-        table.add_row(fault["name"], " or ".join(fault["targets"]), fault["description"], scale["meaning"], examples)
-    _print(known, as_json, table)
+    for column, text in others:
+        block.add_row(column, text)
+    return Padding(block, (0, 0, 1, 0))
+
+
+def _none_told(url: str | None, port: int) -> str:
+    """Why the list is empty."""
+    status = call("GET", "/status", url, port)
+    if status["practice"]["running"]:
+        return "a blind drill is on: nobody is told which faults are active. End it: stepscope practice reveal"
+    return "this lab is blind: nobody is told which faults are active" if status["blind"] else "no fault is active"
 
 
 def _sentence(fault: dict[str, Any]) -> str:
@@ -100,6 +138,11 @@ def _print(value: Any, as_json: bool, text: Any) -> None:
         typer.echo(json.dumps(value))
     else:
         Console().print(text, highlight=False, soft_wrap=isinstance(text, str))
+
+
+def _whole(rank: str) -> int | str:
+    """As ``_number``."""
+    return int(rank) if rank.isascii() and rank.isdigit() else rank
 
 
 def _number(severity: str | None) -> float | str | None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import requests
 from rich.console import Console
@@ -166,15 +166,15 @@ def run_lab(root: Path, folder: Path, job: LabJob, *, ports: Mapping[str, int], 
     if not (root / "prometheus" / "prometheus.yml").is_file():
         raise LabError(f"{root} holds no prometheus/prometheus.yml: run this in the project's folder, or give --root")
     own = ((port, f"{'STEPSCOPE' if name == 'simulator' else name.upper()}_PORT") for name, port in ports.items())
-    for port, variable in (*own, *job.ports()):
+    needed = (*own, *job.ports())
+    variables = tuple(dict.fromkeys(variable for _, variable in needed))
+    # Before the ports: a lab that runs there has those, too.
+    lock = _locked(folder, variables) if folder.is_dir() else None
+    for port, variable in needed:
         listen("127.0.0.1", port, way_out=variable).close()
     lab = Lab(root=root, folder=folder, ports=ports, console=console)
     lab.folder.mkdir(parents=True, exist_ok=True)
-    lock = (lab.folder / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise LabError(f"another lab uses {lab.folder}: stop it, or give another folder with --data") from None
+    lock = lock or _locked(folder, variables)
     if fresh:
         for name in ("prometheus", "alertmanager", "history"):
             shutil.rmtree(lab.folder / name, ignore_errors=True)
@@ -196,6 +196,18 @@ def run_lab(root: Path, folder: Path, job: LabJob, *, ports: Mapping[str, int], 
         finally:
             lab.stop()
     return 0
+
+
+def _locked(folder: Path, variables: Iterable[str]) -> TextIO:
+    """The folder is this lab's as long as the file is open. Raises ``LabError``."""
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise LabError(f"another lab uses {folder}: stop it, or give this one other ports ({', '.join(variables)}) and "
+                       "another folder, with --data DIR") from None  # fmt: skip
+    return lock
 
 
 def _start_all(lab: Lab, job: LabJob) -> None:

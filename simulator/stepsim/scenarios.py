@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stepsim.board import FaultError
 
-class UnknownScenario(ValueError):
+
+class UnknownScenario(FaultError):
     """A request that names no scenario."""
 
 
@@ -77,7 +79,11 @@ def possible(known: Iterable[str]) -> list[Scenario]:
 
 def requests_of(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """Of the scenario that a request names: ``{"scenario": "peak_hours"}``. Raises ``UnknownScenario``."""
+    there = f"there are {', '.join(SCENARIOS)}"
+    if unknown := body.keys() - {"scenario"}:
+        raise UnknownScenario(min(unknown), f"unknown field {min(unknown)!r}; `scenario` is the only one, and {there}")
     name = body.get("scenario")
-    if len(body) != 1 or not isinstance(name, str) or name not in SCENARIOS:
-        raise UnknownScenario(f'write {{"scenario": NAME}}; there are {", ".join(SCENARIOS)}, and not {dict(body)!r}')
+    if not isinstance(name, str) or name not in SCENARIOS:
+        wrong = "`scenario` is missing" if name is None else f"unknown scenario {name!r}"
+        raise UnknownScenario("scenario", f"{wrong}; {there}")
     return SCENARIOS[name].requests

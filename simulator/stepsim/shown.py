@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from stepscope.diagnosis.wording import with_texts
 from stepscope.phases import PHASES
 from stepsim.alerts import AlertLog
-from stepsim.board import Board
+from stepsim.board import Board, target_label
 from stepsim.diagnoser import Diagnoser
 from stepsim.laps import LapRows
 from stepsim.practice.live.blind import Blind
@@ -115,6 +115,13 @@ class Shown:
     def faults(self) -> list[dict[str, Any]]:
         """The active ones, as far as they may be known."""
         return [] if self._blind else [fault.to_dict() for fault in self._live.board.told()]
+
+    def there(self) -> str:
+        """The same in words."""
+        if self._blind:
+            return "this lab is blind, and tells nobody which faults are active"
+        active = ", ".join(f"{one['id']} ({one['fault']} on {target_label(one['target'])})" for one in self.faults())
+        return f"active are {active}" if active else "no fault is active"
 
     def _ended_faults(self, since: float) -> list[dict[str, Any]]:
         ended = [] if self._blind else self._live.board.ended(since)

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from stepsim.accelerators import ACCELERATORS
 from stepsim.planner.answer import predict_from
@@ -70,6 +70,21 @@ def web_routes() -> list[Route]:
         *(Route(path, _calculator(*calculator)) for path, calculator in CALCULATORS.items()),
         Route("/console/{name:path}", _asset),
     ]
+
+
+def no_page(request: Request, error: Exception) -> Response:
+    """Of an address that no route has."""
+    return JSONResponse(
+        {"error": f"there is no {request.url.path}; docs/http-api.md lists all routes"}, status_code=404
+    )
+
+
+def other_method(request: Request, error: Exception) -> Response:
+    """Of a route that is there, but does not take the request's method."""
+    routes = [one for one in request.app.routes if one.matches(request.scope)[0] != Match.NONE]
+    allowed = ", ".join(sorted({method for one in routes for method in one.methods}))
+    said = f"{request.url.path} does not take {request.method}; it takes {allowed}"
+    return JSONResponse({"error": said}, status_code=405, headers={"allow": allowed})
 
 
 def _file(name: str) -> Callable[[Request], Response]:

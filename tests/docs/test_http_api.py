@@ -50,6 +50,7 @@ def test_every_example_is_answered_as_the_page_says(client):
         assert answer.status_code in (200, 201, 204), (example, answer.text)
         if answer.status_code == 201 and path == "/faults":
             known = answer.json()["id"]
+    assert client.get("/status").json()["alerts"] == [], "what the page posts it also resolves"
 
 
 def test_the_keys_of_the_status_are_described(client):
@@ -65,6 +66,7 @@ def test_the_statuses_of_errors_are_the_pages(client):
         client.post("/faults", content=b"[", headers=action).status_code,
         client.post("/faults", json={"fault": "straggler"}).status_code,
         client.get("/metrics/nothing").status_code,
+        client.delete("/status").status_code,
         client.post("/practice/reveal", headers=action).status_code,
         client.post("/alerts", content=b"{}").status_code,
         client.post("/alerts", content=b"{}", headers=json).status_code,

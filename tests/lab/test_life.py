@@ -55,6 +55,18 @@ def test_two_labs_never_share_a_folder(start_lab):
     assert "another lab uses" in second.said()
 
 
+def test_a_second_lab_is_told_of_the_folder_before_the_ports(start_lab):
+    """Both are taken; it says at once what a second lab needs."""
+    first = start_lab("--no-history", "--preset", "laptop")
+    first.wait_ready()
+    ports = {name: url.rpartition(":")[2] for name, url in
+             (("STEPSCOPE_PORT", first.simulator), ("PROMETHEUS_PORT", first.prometheus))}  # fmt: skip
+    second = start_lab("--no-history", "--preset", "laptop", **ports)
+    assert second.process.wait(20) == 2
+    assert "give this one other ports (STEPSCOPE_PORT, PROMETHEUS_PORT, ALERTMANAGER_PORT)" in second.said()
+    assert "--data DIR" in second.said()
+
+
 def test_the_lab_stops_when_a_part_dies(start_lab):
     """Exit status 1, with the name of the part and the end of its log; the others are stopped."""
     lab = start_lab("--no-history", "--preset", "laptop")

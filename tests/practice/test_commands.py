@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from practice_drills import RULE, drill_of
 from stepsim.commands import app
 from stepsim.practice.drill import drills
+from stepsim.practice.live import client
 
 GOOD = """groups:
   - name: mine
@@ -81,11 +82,15 @@ def test_a_learners_way_from_preview_to_debrief(place):
     first = json.loads(at(place, "practice", "submit", place / "small.yml", place / "good.yml", "--json").stdout)
     assert first["score"] > 80
     assert first["submission"] == 1
+    alone = at(place, "practice", "debrief", place / "small.yml", "--against", 1)
+    assert alone.exit_code == 2
+    assert alone.stderr == "stepscope: there is only submission 1: submit again, then compare\n"
     assert "straggler" not in json.dumps(first)
     second = at(place, "practice", "submit", place / "small.yml", place / "dead.yml")
     assert "DCGM_FI_DEV_GPU_TEMP" in second.stdout
     assert "the bound is never passed" in second.stdout or "gives nothing" in second.stdout
     debrief = at(place, "practice", "debrief", place / "small.yml", "--against", 1)
+    assert debrief.output.startswith("Submission 2 against 1: ")
     assert "It was slow." in debrief.stdout
     assert RULE["expr"] in debrief.stdout
     assert (place / "results/small/2/against-1.html").is_file()
@@ -144,7 +149,7 @@ def test_more_rules_than_the_budget_allows_are_refused(place, tmp_path):
     ("words", "said"),
     [
         (("practice", "show", "stragler"), "no drill 'stragler'; there are"),
-        (("practice", "lint", "nowhere.yml"), "nowhere.yml"),
+        (("practice", "lint", "nowhere.yml"), "stepscope: cannot read nowhere.yml: No such file or directory\n"),
         (("practice", "debrief", "straggler"), "straggler"),
         (("grade", "nowhere.yml"), "nowhere.yml"),
     ],
@@ -166,8 +171,20 @@ def test_lint_tells_what_to_write_instead(tmp_path):
     bad = run("practice", "lint", tmp_path / "bad.yml")
     assert bad.exit_code == 1
     assert "rank:training_culprit:share" in bad.stdout
-    assert run("practice", "lint", tmp_path / "good.yml").exit_code == 0
+    good = run("practice", "lint", tmp_path / "good.yml")
+    assert good.exit_code == 0
+    assert good.stdout.endswith("good.yml: 1 alert\n")
     assert json.loads(run("practice", "lint", tmp_path / "bad.yml", "--json").stdout)[0]["check"] == "unknown-metric"
+
+
+@pytest.mark.parametrize(("text", "words"), [(GOOD, "loaded 1 alert into URL; it carries the label"),
+                                            (DEAD, "loaded 2 alerts into URL; they carry the label")])  # fmt: skip
+def test_live_rules_are_counted(tmp_path, monkeypatch, text, words):
+    """One alert is no two."""
+    monkeypatch.setattr(client, "install", lambda rules, target, url: None)
+    (tmp_path / "rules.yml").write_text(text, encoding="utf-8")
+    done = run("practice", "live", tmp_path / "rules.yml", "--prometheus", "URL")
+    assert done.stdout.startswith(words)
 
 
 def test_without_promtool_it_is_said_where_it_comes_from(place, monkeypatch):

@@ -128,8 +128,12 @@ def test_what_is_no_file_of_alert_rules_is_refused(written, text, words):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     """No file, a folder and bytes that are no text are refused, not raised through."""
     (tmp_path / "bytes.yml").write_bytes(b"\xff\xfe\x00")
-    for path in (tmp_path / "none.yml", tmp_path, tmp_path / "bytes.yml"):
-        with pytest.raises(RuleFileError, match="cannot be read as text"):
+    for path, words in (
+        (tmp_path / "none.yml", f"^cannot read {tmp_path}/none.yml: No such file or directory$"),
+        (tmp_path, f"^cannot read {tmp_path}: Is a directory$"),
+        (tmp_path / "bytes.yml", "cannot be read as text"),
+    ):
+        with pytest.raises(RuleFileError, match=words):
             load_rules(path)
 
 

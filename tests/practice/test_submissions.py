@@ -62,6 +62,19 @@ def test_without_any_there_is_none(kept):
         kept.get("hand-made")
 
 
+def test_a_submission_is_compared_with_another_one(kept, rules):
+    """With itself it is not: it says which others there are, or that one is needed."""
+    first = kept.keep(graded(rules, HIT), rules)
+    with pytest.raises(SubmissionError, match=r"^there is only submission 1: submit again, then compare$"):
+        kept.other("hand-made", first, 1)
+    with pytest.raises(SubmissionError, match=r"^no submission 2 of hand-made; there are 1$"):
+        kept.other("hand-made", first, 2)
+    second = kept.keep(graded(rules, HIT), rules)
+    assert kept.other("hand-made", second, 1) == first
+    with pytest.raises(SubmissionError, match=r"^submission 2 is no comparison for itself; there are 1$"):
+        kept.other("hand-made", second, 2)
+
+
 def test_at_once_each_gets_a_number_of_its_own(kept, rules):
     """And nothing unfinished is left."""
     grade = graded(rules, HIT)

@@ -100,10 +100,51 @@ def test_a_bad_request_is_explained_and_changes_nothing(client, body, status, sa
 
 
 def test_an_unknown_id_is_404(client):
-    """It says where to look."""
+    """It says which there are."""
     answer = client.delete("/faults/nope", headers=ACTION)
     assert answer.status_code == 404
-    assert "list the active ones" in answer.json()["error"]
+    assert answer.json()["error"] == "no active fault has the id 'nope'; no fault is active"
+    fault = start(client, fault="straggler").json()
+    said = client.delete("/faults/straggler", headers=ACTION).json()["error"]
+    assert said.endswith(f"; active are {fault['id']} (straggler on rank 5)")
+
+
+def test_a_blind_labs_unknown_id_gives_nothing_away(live):
+    """Not even that a fault is active."""
+    client = TestClient(app(live, blind=True))
+    start(client, fault="straggler")
+    said = client.delete("/faults/nope", headers=ACTION).json()["error"]
+    assert said == "no active fault has the id 'nope'; this lab is blind, and tells nobody which faults are active"
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/metrics", "/metrics/training/node-0/more"])
+def test_an_address_without_a_route_is_404_in_json(client, path):
+    """It says where the routes are."""
+    answer = client.get(path)
+    assert answer.status_code == 404
+    assert answer.json()["error"] == f"there is no {path}; docs/http-api.md lists all routes"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/faults", "DELETE, GET, HEAD, POST"),
+        ("DELETE", "/status", "GET, HEAD"),
+        ("GET", "/faults/stop", "DELETE, POST"),
+        ("POST", "/", "GET, HEAD"),
+    ],
+)
+def test_another_method_is_405_in_json(client, method, path, allowed):
+    """It names those that the address takes, as the header does."""
+    answer = client.request(method, path, headers=ACTION)
+    assert answer.status_code == 405
+    assert answer.json()["error"] == f"{path} does not take {method}; it takes {allowed}"
+    assert answer.headers["allow"] == allowed
+
+
+def test_another_method_without_the_action_header_stays_refused(client):
+    """The guard comes first."""
+    assert client.put("/faults").status_code == 403
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": ORIGIN}, {"X-Other": "1"}])
@@ -253,6 +294,9 @@ def test_the_webhook_takes_json_alone(client):
     """A foreign page's form cannot post that."""
     answer = client.post("/alerts", content=json.dumps(NOTIFICATION), headers={"content-type": "text/plain"})
     assert answer.status_code == 415
+    assert answer.json()["error"] == "the content type must be application/json; it was 'text/plain'"
+    untyped = client.post("/alerts", content=json.dumps(NOTIFICATION))
+    assert untyped.json()["error"] == "the content type must be application/json; there was none"
 
 
 def test_the_status_reads_like_the_dashboard(client, live):
@@ -329,6 +373,7 @@ def test_a_scenario_is_started_whole(client):
     assert [fault["fault"] for fault in client.get("/faults").json()] == [fault["fault"] for fault in wanted]
     refused = client.post("/scenarios", json={"scenario": "rain"}, headers=ACTION)
     assert (refused.status_code, "there are thermal_night" in refused.json()["error"]) == (422, True)
+    assert refused.json()["field"] == "scenario"
     assert client.post("/scenarios", json={"scenario": "peak_hours"}).status_code == 403
     client.post("/practice", json={}, headers=ACTION)
     assert client.post("/scenarios", json={"scenario": "peak_hours"}, headers=ACTION).status_code == 409

@@ -119,7 +119,7 @@ def test_a_fault_ends_after_its_duration(board):
 @pytest.mark.parametrize(
     ("request_", "field", "said"),
     [
-        ({}, "fault", "unknown fault None; there are straggler, thermal_throttle"),
+        ({}, "fault", "`fault` is missing; there are straggler, thermal_throttle"),
         ({"fault": "gremlins"}, "fault", "unknown fault 'gremlins'"),
         ({"fault": "straggler", "target": {"rank": 99}}, "target", "no rank 99; allowed: 0 to 31"),
         ({"fault": "straggler", "target": {"rank": -1}}, "target", "no rank -1"),
@@ -128,7 +128,22 @@ def test_a_fault_ends_after_its_duration(board):
         (
             {"fault": "straggler", "target": {"node": "node-1"}},
             "target",
-            'strikes one rank, written {"rank": 5}; not {"node"',
+            r"^straggler strikes one rank: give a rank \(such as 5\), not a node$",
+        ),
+        (
+            {"fault": "storage_node_slow", "target": {"run": True}},
+            "target",
+            r"^storage_node_slow strikes one node: give a node \(such as node-3\), not the whole run$",
+        ),
+        (
+            {"fault": "data_starvation", "target": {"rank": 3}},
+            "target",
+            "^data_starvation strikes the whole run: leave the target out$",
+        ),
+        (
+            {"fault": "power_cap", "target": {"run": True}},
+            "target",
+            r"one rank or one node: give a rank \(such as 5\) or give a node \(such as node-3\), not the whole run$",
         ),
         ({"fault": "straggler", "target": 5}, "target", 'written {"rank": 5}; not 5'),
         ({"fault": "storage_node_slow", "target": {"node": "node-4"}}, "target", "allowed: node-0 to node-3"),

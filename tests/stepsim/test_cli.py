@@ -63,6 +63,18 @@ def test_the_catalogue_explains_every_severity(simulator):
     assert "1.15 / 1.43 / 2.5" in table
 
 
+def test_a_narrow_terminal_gets_the_catalogue_in_blocks(simulator):
+    """No word is cut, and every column is there."""
+    told = run("fault", "catalogue", "--url", simulator.url, COLUMNS="80").stdout
+    words = told.split()
+    for one in json.loads(fault(simulator, "catalogue", "--json").stdout)["faults"]:
+        assert one["name"] in words
+        assert set(f"{one['description']} {one['severity']['meaning']}".split()) <= set(words)
+    assert "mild / plain / severe" in told
+    assert "┃" not in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -71,8 +83,9 @@ def test_the_catalogue_explains_every_severity(simulator):
         (["start", "straggler", "--severity", "nan"], "not 'nan'"),
         (["start", "gremlins"], "unknown fault 'gremlins'; there are straggler"),
         (["start", "straggler", "--duration", "-5s"], "90s, 10m or 1h30m"),
-        (["start", "straggler", "--node", "node-0"], "strikes one rank"),
-        (["start", "straggler", "--rank", "two"], "valid integer"),
+        (["start", "straggler", "--node", "node-0"], "straggler strikes one rank: give a rank (such as 3), not a node"),
+        (["start", "data_starvation", "--rank", "3"], "data_starvation strikes the whole run: leave the target out\n"),
+        (["start", "straggler", "--rank", "two"], "no rank 'two'; allowed: 0 to 3"),
         (["start", "straggler", "--rank", "1", "--node", "node-0"], "not both"),
         (["stop", "nope"], "no active fault has the id 'nope'"),
         (["start"], "Missing argument"),
@@ -95,6 +108,47 @@ def test_no_simulator_is_exit_status_1():
 def test_the_port_comes_from_the_environment(simulator):
     """STEPSCOPE_PORT, as everywhere in the lab."""
     assert run("fault", "list", STEPSCOPE_PORT=simulator.url.rpartition(":")[2]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words", "said"),
+    [
+        ("STEPSCOPE_PORT", "abc", ("fault", "list"), "no port: 0 to 65535"),
+        ("STEPSCOPE_PORT", "99999", ("practice", "state"), "no port: 0 to 65535"),
+        ("STEPSCOPE_PORT", "eight", ("lab",), "no port: 0 to 65535"),
+        ("PROMETHEUS_PORT", "x", ("practice", "live", "--clear"), "no port: 0 to 65535"),
+        ("STEPSCOPE_PUBLIC_PORT", "x", ("simulate",), "no port: 0 to 65535"),
+        ("RANKS", "many", ("lab-real",), "no number of ranks: 1 to 64"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable, value, words, said):
+    """With its value, and what would be right; no option is named that the command does not have."""
+    done = run(*words, **{variable: value})
+    assert (done.returncode, done.stderr) == (2, f"stepscope: {variable}='{value}' is {said}\n")
+
+
+def test_a_wrong_port_by_option_is_repeated():
+    """The option is named, as it was typed."""
+    done = run("simulate", "--port", "eight", STEPSCOPE_PORT="8000")
+    assert done.returncode == 2
+    assert "Invalid value for '--port'" in done.stderr
+    assert "'eight' is no port: 0 to 65535" in done.stderr
+
+
+def test_blind_labs_say_that_nobody_is_told():
+    """A blind drill is on, or the whole lab is blind: an empty list would be untrue."""
+    for arguments, words in (((), "a blind drill is on"), (("--blind",), "this lab is blind")):
+        made = Simulator(free_port(), "--preset", "laptop", *arguments)
+        try:
+            if not arguments:
+                nothing = run("practice", "reveal", "--url", made.url)
+                assert nothing.stderr == "stepscope: no blind drill is on; begin one: stepscope practice start\n"
+                assert run("practice", "start", "--url", made.url).returncode == 0
+            said = fault(made, "list").stdout
+            assert said.startswith(f"{words}: nobody is told which faults are active")
+            assert fault(made, "list", "--json").stdout == "[]\n"
+        finally:
+            made.stop()
 
 
 def test_a_port_in_use_is_named(simulator):

@@ -43,6 +43,21 @@ def test_what_names_no_scenario_is_refused(body):
         requests_of(body)
 
 
+@pytest.mark.parametrize(
+    ("body", "field", "said"),
+    [
+        ({}, "scenario", "^`scenario` is missing; there are"),
+        ({"scenario": "nope"}, "scenario", "^unknown scenario 'nope'; there are"),
+        ({"scenario": "peak_hours", "severity": 2}, "severity", "^unknown field 'severity'"),
+    ],
+)
+def test_the_wrong_part_is_named(body, field, said):
+    """As with a fault."""
+    with pytest.raises(UnknownScenario, match=said) as error:
+        requests_of(body)
+    assert error.value.field == field
+
+
 def test_no_scenario_has_a_severity_that_its_fault_forbids():
     """Nor one that does nothing."""
     for scenario in SCENARIOS.values():

@@ -44,7 +44,7 @@ def headline(answer: Mapping[str, Any]) -> str:
     shape = f"tp {now['tp']} × pp {now['pp']} × dp {now['dp']}, {answer['request']['strategy']}"
     return (
         f"[bold]{escape(answer['model']['name'])}[/] on {now['gpus']:,} × {machine['accelerator']} "
-        f"({machine['topology']}, {shape}): {'' if now['fits'] else '[red]does not fit[/], '}"
+        f"({machine['topology']}, {shape}):\n{'' if now['fits'] else '[red]does not fit[/], '}"
         f"step {seconds(now['step_seconds'])}, {now['tokens_per_second']:,.0f} tokens/s, MFU {now['mfu_ratio']:.1%}"
     )
 

@@ -18,6 +18,7 @@ from rich.table import Column, Table
 
 from stepscope.server import PortInUse
 from stepsim.failure import fail
+from stepsim.options import port_option
 from stepsim.practice import as_json, tables
 from stepsim.practice.data import lab_rules
 from stepsim.practice.drill import Drill, DrillError, drills, find_drill, rule_text
@@ -29,7 +30,7 @@ from stepsim.practice.live import commands as live
 from stepsim.practice.outcome import spoken
 from stepsim.practice.preview import preview
 from stepsim.practice.report import write_report
-from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, load_rules
+from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, counted, load_rules
 from stepsim.practice.scenario import draw_scenario, sealed_seeds
 from stepsim.practice.submissions import SubmissionError, Submissions
 from stepsim.practice.vocabulary import vocabulary
@@ -139,7 +140,7 @@ def lint_rules(rules: Rules, as_json_: AsJson = False) -> None:
 def explore(
     name: DrillName,
     seed: Annotated[int | None, typer.Option(help="One of its practice seeds; else the first.")] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Where that Prometheus listens.")] = 9091,
+    port: Annotated[int, port_option("Where that Prometheus listens.", low=1)] = 9091,
     data: DataFolder = DEFAULT_FOLDER,
 ) -> None:
     """Open a Prometheus over a practice seed, with all its series, to look at before you write rules; until Ctrl-C."""
@@ -216,7 +217,7 @@ def debrief(
     with _told_errors():
         drill, kept = find_drill(name), Submissions(data)
         one = kept.get(drill.id, submission)
-        before = kept.get(drill.id, against) if against is not None else None
+        before = kept.other(drill.id, one, against) if against is not None else None
         file = load_rules(one.rules)
         graded, *others = _graded_each(drill, [one.rules, *([before.rules] if before else [])], data)
         target = one.path / (f"against-{before.number}.html" if before else "report.html")
@@ -291,7 +292,7 @@ def _room(data: Path) -> None:
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, transient=True) as shown:
+    with Progress(*columns, console=errors, transient=True, disable=not errors.is_interactive) as shown:
         task = shown.add_task(what, total=total)
         yield lambda name: shown.update(task, advance=1, description=f"{name}: one more seed is simulated and judged")
 
@@ -315,4 +316,4 @@ def _print_findings(file: RuleFile, found: list[Finding], *, quiet: bool = False
         out.print(f"{finding.rule}: {finding.message}", markup=False, soft_wrap=True)
         out.print(f"    {finding.instead}", markup=False, soft_wrap=True, style="dim")
     if not found and not quiet:
-        out.print(f"[green]nothing to say[/] of {file.path}: {len(file.alerts)} alerts", soft_wrap=True)
+        out.print(f"[green]nothing to say[/] of {file.path}: {counted(file.alerts)}", soft_wrap=True)

@@ -34,7 +34,9 @@ class Nodes:
         self.path = path
         try:
             self.text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise RuleFileError(f"cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise RuleFileError(f"{path}: cannot be read as text: {error}") from None
 
     def root(self) -> yaml.Node | None:

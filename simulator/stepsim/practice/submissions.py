@@ -107,6 +107,16 @@ class Submissions:
         which = "submission" if number is None else f"submission {number}"
         raise SubmissionError(f"no {which} of {drill_id}; {there}")
 
+    def other(self, drill_id: str, one: Submission, number: int) -> Submission:
+        """Another one, to compare ``one`` with. Raises ``SubmissionError``."""
+        there = self.all(drill_id)
+        if number != one.number:
+            return self.get(drill_id, number)
+        if len(there) == 1:
+            raise SubmissionError(f"there is only submission {number}: submit again, then compare")
+        numbers = ", ".join(str(kept.number) for kept in there if kept.number != number)
+        raise SubmissionError(f"submission {number} is no comparison for itself; there are {numbers}")
+
     def _kept(self, drill_id: str) -> list[Submission | Damaged]:
         return [_kept(folder) for folder in _numbered(self._of(drill_id))]
 

@@ -1,6 +1,7 @@
 """``stepscope plan``, as it is typed."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -19,6 +20,16 @@ def test_without_options_it_prints_a_whole_plan():
     for said in ("Llama 3 8B on 64 × H100 SXM", "where a step goes", "memory of a GPU", "data parallel", "Weak scaling",
                  "Strong scaling", "GPUs: "):  # fmt: skip
         assert said in done.output
+
+
+def test_a_narrow_terminal_keeps_a_number_and_its_unit_together():
+    """The headline's numbers have a line of their own."""
+    done = CliRunner().invoke(
+        app, ["plan", "--model", "Llama 3 70B", "--gpus", "512", "--tp", "8"], env={"COLUMNS": "80"}
+    )
+    assert re.match(
+        r"Llama 3 70B on 512 × H100 SXM \(.*\):\ndoes not fit, step [\d.]+ (s|ms), \S+ tokens/s, MFU \S+\n", done.output
+    )
 
 
 def test_json_has_the_numbers_of_the_tables():

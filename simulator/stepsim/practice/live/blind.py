@@ -181,7 +181,7 @@ class Blind:
         with self._lock:
             session, now = self._session, self._clock()
             if session is None:
-                raise Refused("no blind drill is on; POST /practice starts one. " + HONEST)
+                raise Refused("no blind drill is on; POST /practice starts one, and a restart of the lab ends it")
             slept = self.stage.end(now)
             self._session = None
         if session.left(now) > 0:

@@ -13,8 +13,9 @@ from rich.table import Table
 from stepsim.board import target_label
 from stepsim.failure import fail
 from stepsim.fault_commands import AsJson, Port, Url
+from stepsim.options import port_option
 from stepsim.practice.live import client
-from stepsim.practice.rule_file import RuleFileError, load_rules
+from stepsim.practice.rule_file import RuleFileError, counted, load_rules
 
 out = Console(highlight=False)
 GRADED = {"yours": "your own rules, which were loaded", "the lab's": "the lab's rules, as none of yours were loaded"}
@@ -27,7 +28,7 @@ def install(
     prometheus: Annotated[
         str | None, typer.Option("--prometheus", metavar="URL", envvar="STEPSCOPE_PROMETHEUS")
     ] = None,
-    prometheus_port: Annotated[int, typer.Option(envvar="PROMETHEUS_PORT", hidden=True)] = 9090,
+    prometheus_port: Annotated[int, port_option("", "PROMETHEUS_PORT", hidden=True)] = 9090,
 ) -> None:
     """Put your rules into the running lab's Prometheus, beside its own; with --clear, take them out again."""
     url, target = prometheus or f"http://127.0.0.1:{prometheus_port}", root / "prometheus" / "rules" / "practice.yml"
@@ -40,7 +41,8 @@ def install(
         else:
             file = load_rules(rules)
             client.install(file, target, url)
-            out.print(f"loaded {len(file.alerts)} alerts into {url}; they carry the label practice. See dashboard 7, or "
+            carry = "it carries" if len(file.alerts) == 1 else "they carry"
+            out.print(f"loaded {counted(file.alerts)} into {url}; {carry} the label practice. See dashboard 7, or "
                       f"{url}/alerts. Take them out again: stepscope practice live --clear", soft_wrap=True)  # fmt: skip
     except (RuleFileError, client.LiveError) as error:
         raise fail(error, 2 if isinstance(error, RuleFileError) or rules is None else 1) from None
@@ -87,6 +89,8 @@ def reveal(
     as_json: AsJson = False,
 ) -> None:
     """End the blind drill: what happened, and how good the alerts were that Alertmanager sent."""
+    if not again and client.state(url, port=port)["state"] == "none":
+        raise fail("no blind drill is on; begin one: stepscope practice start")
     told = client.result(url, port=port) if again else client.reveal(url, port=port)
     if as_json:
         typer.echo(json.dumps(told))
