@@ -26,19 +26,22 @@ class LapRows:
         self._begins = np.flatnonzero(np.diff(np.sort(self._group), prepend=-1))
 
     def drawn(self, lap: Lap) -> dict[str, Any]:
-        """In milliseconds, a list of rows per phase; the median wait is over all ranks.
+        """In milliseconds, a list of rows per phase; the median wait is over all ranks but the last to arrive.
 
-        The last rank to arrive waits least in the collective. ``ranks`` tells whom each row is about.
+        That one waits least in the collective. ``ranks`` tells whom each row is about.
         """
         seconds: FloatArray = np.asarray(lap.seconds, dtype=float)
         collective = seconds[ALLREDUCE]
+        others = np.delete(collective, collective.argmin())
         shown = np.arange(len(collective)) if self._of_ranks else self._latest(collective)
         return {
             "step": lap.step,
             "rows": self.names,
             "ranks": shown.tolist(),
             "milliseconds": (seconds[:, shown] * 1000).round(2).tolist(),
-            "median_wait_milliseconds": round(float(np.median(collective) - collective.min()) * 1000, 2),
+            "median_wait_milliseconds": round(float(np.median(others) - collective.min()) * 1000, 2)
+            if others.size
+            else 0.0,
         }
 
     def _latest(self, allreduce: FloatArray) -> npt.NDArray[np.intp]:

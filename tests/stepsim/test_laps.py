@@ -29,6 +29,13 @@ def test_a_small_job_has_a_row_per_rank():
     assert drawn["milliseconds"][ALLREDUCE] == [10, 20, 30]
 
 
+@pytest.mark.parametrize(("collective", "waited"), [([4, 60], 56), ([60, 4, 24], 38), ([7], 0)])
+def test_the_median_wait_is_that_of_the_others(collective, waited):
+    """Of two ranks, one comes last and the other waits for all of that: not for half of it."""
+    names = ["a"] * len(collective)
+    assert LapRows(names).drawn(lap(collective, names))["median_wait_milliseconds"] == waited
+
+
 def test_a_larger_job_has_a_row_per_node_of_its_last_rank():
     """The one that waits least."""
     waits = np.full(72, 50.0)
