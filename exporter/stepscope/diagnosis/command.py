@@ -17,7 +17,7 @@ from stepscope.diagnosis.source import Prometheus, SourceError
 from stepscope.diagnosis.wording import as_json, coloured, in_words, plain
 
 HEALTHY, FINDING, CANNOT = 0, 1, 2
-"""Exit statuses. Not enough data is a finding: nothing was proven healthy."""
+"""Exit statuses. A suspicion is a finding, and so is not enough data: nothing was proven healthy."""
 UNIT_SECONDS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 AGO = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
 CLOCKS_DIFFER_SECONDS = 60.0
@@ -35,7 +35,7 @@ def add_to(commands: Any) -> None:
         "diagnose",
         help="what is wrong with a run, with what evidence, and what it is not",
         description="Says what is wrong with a run, from its metrics in Prometheus. "
-        "Exit status: 0 healthy, 1 a finding or not enough data, 2 bad usage or no Prometheus.",
+        "Exit status: 0 healthy, 1 a finding, a suspicion or not enough data, 2 bad usage or no Prometheus.",
     )
     command.add_argument("--prometheus", metavar="URL", help="its address, with a path and user:password@ if need be "
                          "(default: STEPSCOPE_PROMETHEUS, else 127.0.0.1 at PROMETHEUS_PORT, else at 9090)")  # fmt: skip
