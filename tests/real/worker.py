@@ -100,10 +100,16 @@ begun = time.monotonic()
 
 
 def runnable_seconds():
-    """How long the training thread and its loader's workers have run, or were ready to and had no core (schedstat of proc(5))."""
+    """How long the training thread and its loader's workers have run, or were ready to and had no core (schedstat of proc(5)).
+
+    Of a kernel that does not count that, how long the thread has run.
+    """
     main = os.getpid()
-    workers = Path(f"/proc/{main}/task/{main}/children").read_text(encoding="ascii").split()
-    ran = (Path(f"/proc/{one}/schedstat").read_text(encoding="ascii").split() for one in (main, *workers))
+    try:
+        workers = Path(f"/proc/{main}/task/{main}/children").read_text(encoding="ascii").split()
+        ran = [Path(f"/proc/{one}/schedstat").read_text(encoding="ascii").split() for one in (main, *workers)]
+    except OSError:
+        return time.thread_time()
     return sum(int(on_core) + int(without) for on_core, without, _ in ran) / 1e9
 
 
