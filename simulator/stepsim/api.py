@@ -171,8 +171,8 @@ class Api:
 
     async def receive_alerts(self, request: Request) -> Response:
         """Alertmanager's webhook. JSON alone is taken: a foreign page cannot send that without asking first."""
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-            sent = request.headers.get("content-type")
+        sent = request.headers.get("content-type", "")
+        if sent.partition(";")[0].strip() != "application/json":
             was = f"it was {sent!r}" if sent else "there was none"
             return JSONResponse({"error": f"the content type must be application/json; {was}"}, status_code=415)
         notification = await json_object(request)

@@ -27,10 +27,10 @@ from stepsim.practice.explore import explored, graph
 from stepsim.practice.grade import DrillGrade, grade, workers
 from stepsim.practice.lint import Finding, lint
 from stepsim.practice.live import commands as live
-from stepsim.practice.outcome import spoken
+from stepsim.practice.outcome import counted, spoken
 from stepsim.practice.preview import preview
 from stepsim.practice.report import write_report
-from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, counted, load_rules
+from stepsim.practice.rule_file import RuleFile, RuleFileError, check_with_promtool, load_rules
 from stepsim.practice.scenario import draw_scenario, sealed_seeds
 from stepsim.practice.submissions import SubmissionError, Submissions
 from stepsim.practice.vocabulary import vocabulary
@@ -316,4 +316,4 @@ def _print_findings(file: RuleFile, found: list[Finding], *, quiet: bool = False
         out.print(f"{finding.rule}: {finding.message}", markup=False, soft_wrap=True)
         out.print(f"    {finding.instead}", markup=False, soft_wrap=True, style="dim")
     if not found and not quiet:
-        out.print(f"[green]nothing to say[/] of {file.path}: {counted(file.alerts)}", soft_wrap=True)
+        out.print(f"[green]nothing to say[/] of {file.path}: {counted(len(file.alerts), 'alert')}", soft_wrap=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -85,11 +85,6 @@ class RuleFile:
     def exprs(self) -> list[str]:
         """Of all rules."""
         return [*(record.expr for record in self.records), *(alert.expr for alert in self.alerts)]
-
-
-def counted(alerts: Sequence[Alert]) -> str:
-    """How many, in words."""
-    return f"{len(alerts)} alert{'s' * (len(alerts) != 1)}"
 
 
 def load_rules(path: Path) -> RuleFile:

@@ -15,7 +15,8 @@ from stepsim.failure import fail
 from stepsim.fault_commands import AsJson, Port, Url
 from stepsim.options import port_option
 from stepsim.practice.live import client
-from stepsim.practice.rule_file import RuleFileError, counted, load_rules
+from stepsim.practice.outcome import counted
+from stepsim.practice.rule_file import RuleFileError, load_rules
 
 out = Console(highlight=False)
 GRADED = {"yours": "your own rules, which were loaded", "the lab's": "the lab's rules, as none of yours were loaded"}
@@ -42,7 +43,7 @@ def install(
             file = load_rules(rules)
             client.install(file, target, url)
             carry = "it carries" if len(file.alerts) == 1 else "they carry"
-            out.print(f"loaded {counted(file.alerts)} into {url}; {carry} the label practice. See dashboard 7, or "
+            out.print(f"loaded {counted(len(file.alerts), 'alert')} into {url}; {carry} the label practice. See dashboard 7, or "
                       f"{url}/alerts. Take them out again: stepscope practice live --clear", soft_wrap=True)  # fmt: skip
     except (RuleFileError, client.LiveError) as error:
         raise fail(error, 2 if isinstance(error, RuleFileError) or rules is None else 1) from None
